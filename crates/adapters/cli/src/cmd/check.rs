@@ -61,13 +61,19 @@ fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Resul
     } else {
         let dev = syncline_image::opened_device(path, true, &**opened)?;
         let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
-        if let Err(failure) = image::superblock(&*dev, path) {
-            // A whole disk is not damaged: which partition is meant has to be said.
-            if partitions(&*dev).is_ok_and(|table| !table.is_empty()) {
-                return Err(failure);
-            }
+        let superblock = image::superblock(&*dev, path);
+        // A whole disk is not damaged: which partition is meant has to be said.
+        let is_disk = partitions(&*dev).is_ok_and(|table| !table.is_empty());
+        let report = if is_disk && superblock.is_err() {
+            Ok(CheckReport::default())
+        } else {
+            check_device(&dev, &mut follow)
+        };
+        match (superblock, &report) {
+            // Nor is what has never been one: no copy of a superblock leads to anything.
+            (Err(failure), Ok(report)) if report.blocks_used == 0 => return Err(failure),
+            _ => report,
         }
-        check_device(&dev, &mut follow)
     };
     bar.finish_and_clear();
     let report = report.map_err(|err| at(err.into()))?;
