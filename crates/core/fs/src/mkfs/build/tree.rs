@@ -40,7 +40,7 @@ pub struct NodeMeta {
     pub mtime: Timestamp,
 }
 
-/// What an inode is.
+/// Kind of an inode, and where its contents are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     File,
