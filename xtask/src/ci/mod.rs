@@ -261,6 +261,7 @@ fn portable(ci: &mut Ci) {
         if directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
             let mut check = cargo(ci.root);
             check.args(["check", "--locked", "-p", "syncline-image", "--target", target]);
+            check.args(["--no-default-features", "--features", "qcow2"]);
             ci.check(&name, check.args(["--target-dir", "target/portable"]));
         } else {
             ci.skip(&name, &format!("no standard library; rustup target add {target}"));

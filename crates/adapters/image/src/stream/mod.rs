@@ -88,7 +88,7 @@ pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
     let decoder: Bytes = if start.starts_with(GZIP) {
         Box::new(Damaged(gzip::Gzip::new(from)))
     } else if start.starts_with(ZSTD) || is_skippable(&start) {
-        Box::new(Damaged(zstd::Decoder::with_buffer(from).map_err(failed)?))
+        of_zstd(from).map_err(failed)?
     } else if start.starts_with(XZ) {
         Box::new(Damaged(lzma_rust2::XzReader::new_mem_limit(from, true, DICTIONARY_KIB)))
     } else if start.starts_with(LZ4) {
@@ -99,6 +99,16 @@ pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
         return Ok((Box::new(from), false));
     };
     Ok((decoder, true))
+}
+
+#[cfg(feature = "zstd")]
+fn of_zstd(from: BufReader<Bytes>) -> io::Result<Bytes> {
+    Ok(Box::new(Damaged(zstd::Decoder::with_buffer(from)?)))
+}
+
+#[cfg(not(feature = "zstd"))]
+fn of_zstd(_: BufReader<Bytes>) -> io::Result<Bytes> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "zstd is no part of this build"))
 }
 
 /// Returns whether bytes that begin so are compressed by what is read here. A skippable frame says

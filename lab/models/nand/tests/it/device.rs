@@ -122,7 +122,7 @@ fn run(spec: &str, steps: &[Step]) {
             }
             Step::Cut => {
                 d.cut().unwrap();
-                assert_eq!(d.flush(ORIGIN), Err(DeviceError::PowerCut));
+                assert_eq!(d.read(0, &mut [0; SECTOR], ORIGIN), Err(DeviceError::PowerCut));
                 d.power_on();
                 m.after_cut(&d);
                 m.flushed();
