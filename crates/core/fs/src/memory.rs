@@ -31,7 +31,7 @@ impl Volume {
         }
     }
 
-    /// Gives back the memory that is kept for new pages, except that of `cache_reserve`.
+    /// Frees the memory that is kept for new pages, except that of `cache_reserve`.
     pub fn release_spare_pages(&self) {
         self.0.pages.release_spare_pages();
     }

@@ -22,7 +22,7 @@ use crate::image::{self, Standard};
 /// Room in an image whose size is not given.
 const DEFAULT_SPARE: Spare = Spare::Bytes(16 << 20);
 
-/// What an image is filled from.
+/// Source of the files of an image.
 enum From {
     Directory(PathBuf),
     /// Its volumes.
@@ -229,7 +229,7 @@ fn at(volumes: &[PathBuf], err: ImageError) -> ImageError {
     volumes.iter().take(1).fold(err, |err, first| err.at(first.display()))
 }
 
-/// What is taken of an archive.
+/// Choice of the members of an archive.
 fn rules(args: &Import) -> Result<Rules> {
     let map = |path: &Option<PathBuf>, of: fn(&[u8]) -> syncline_image::Result<IdMap>| {
         let Some(path) = path else { return Ok(IdMap::default()) };

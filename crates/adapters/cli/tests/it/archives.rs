@@ -442,7 +442,7 @@ fn volumes_of_gnu_tar_are_one_archive() {
     }
 }
 
-/// What is left out, who owns it, and links that stay: as GNU tar has it.
+/// Members that are left out, owners, and links that stay, as GNU tar has them.
 #[test]
 fn exclude_and_kept_links_mean_what_they_mean_for_gnu_tar() {
     let test = "exclude_and_kept_links_mean_what_they_mean_for_gnu_tar";

@@ -8,7 +8,7 @@ use super::reader::Member;
 use crate::copy::side::{Kind as FileKind, Side};
 use crate::{ImageError, Result, Watch, platform};
 
-/// What is taken, and how.
+/// Choice of members, and how they are taken.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Patterns of names that are left out.

@@ -353,7 +353,7 @@ impl PageCache {
         self.spare.lock().len()
     }
 
-    /// Gives back the memory that is kept for new pages, except the reserve.
+    /// Frees the memory that is kept for new pages, except the reserve.
     pub(crate) fn release_spare_pages(&self) {
         let mut spare = self.spare.lock();
         let kept = self.reserve.saturating_sub(self.frames.len()).min(spare.len());

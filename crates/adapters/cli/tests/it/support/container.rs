@@ -19,7 +19,7 @@ pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// What a program makes of bytes.
+/// Output of a program that is given bytes.
 pub fn piped(command: &str, bytes: &[u8]) -> Vec<u8> {
     let mut run = Command::new("sh");
     let run = run.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -96,7 +96,7 @@ impl Files {
         files
     }
 
-    /// What `docker save` writes, since version 25 or before.
+    /// An archive of `docker save`, of version 25 and later or of earlier ones.
     pub fn docker(layers: &[Vec<u8>], old: bool, tag: &str) -> Files {
         let mut files = if old { Files::default() } else { Files::layout(layers, "") };
         let mut paths = Vec::new();
