@@ -83,6 +83,26 @@ def steps(args, tar, tree):
         yield "before directory", memory, [args.before, "import", tree, memory]
 
 
+def best_of(rounds, name, steps):
+    """The best round of each step: a name, the file or directory that it makes, and its words."""
+    best = {}
+    for _ in range(rounds):
+        for step, made, words in steps:
+            emptied(made)
+            if step.startswith(("tar", "cp")):
+                os.mkdir(made)
+            try:
+                row = timed(*words)
+            except (Failed, Missing) as why:
+                print(f"{name} {step}: {why}", file=sys.stderr)
+                continue
+            print(f"{name:<8}{step:<24}{row}", file=sys.stderr, flush=True)
+            if row["seconds"] < best.get(step, row | {"seconds": float("inf")})["seconds"]:
+                best[step] = row
+        emptied(made)
+    return best
+
+
 def measure(args, name):
     """The best round of each step."""
     tar, tree = os.path.join(args.scratch, "tree.tar"), None
@@ -95,21 +115,7 @@ def measure(args, name):
     else:
         tree = args.tree
         call("tar", "--numeric-owner", "-C", tree, "-cf", tar, ".")
-    best = {}
-    for _ in range(args.rounds):
-        for step, made, words in steps(args, tar, tree):
-            emptied(made)
-            if words[0] in ("tar", "cp"):
-                os.mkdir(made)
-            try:
-                row = timed(*words)
-            except (Failed, Missing) as why:
-                print(f"{name} {step}: {why}", file=sys.stderr)
-                continue
-            print(f"{name:<8}{step:<24}{row}", file=sys.stderr, flush=True)
-            if row["seconds"] < best.get(step, row | {"seconds": float("inf")})["seconds"]:
-                best[step] = row
-        emptied(made)
+    best = best_of(args.rounds, name, list(steps(args, tar, tree)))
     for path in (tar, tree if name in MADE else None):
         if path:
             emptied(path)

@@ -12,13 +12,12 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import tarfile
 import tempfile
 
 import common
-from bench_import import emptied, timed
-from common import Failed, Missing, call
+from bench_import import best_of
+from common import call
 
 PACKERS = {"plain": ("cat", ""), "gzip": ("gzip -nc", "+gzip"), "zstd": ("zstd -qc", "+zstd")}
 REPLACED = REMOVED = 500
@@ -103,22 +102,7 @@ def measure(args, root, stored, name):
         ("import, disk", disk, [args.syncline, "import", f"oci:{root}", disk]),
         ("tar x", memory, ["sh", "-c", unpack]),
     ]
-    best = {}
-    for _ in range(args.rounds):
-        for step, made, words in steps:
-            emptied(made)
-            if step == "tar x":
-                os.mkdir(made)
-            try:
-                row = timed(*words)
-            except (Failed, Missing) as why:
-                print(f"{name} {step}: {why}", file=sys.stderr)
-                continue
-            print(f"{name:<8}{step:<16}{row}", file=sys.stderr, flush=True)
-            if row["seconds"] < best.get(step, row | {"seconds": float("inf")})["seconds"]:
-                best[step] = row
-        emptied(made)
-    return best
+    return best_of(args.rounds, name, steps)
 
 
 def main():

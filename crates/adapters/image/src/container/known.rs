@@ -1,4 +1,4 @@
-//! What a file is that is no ext4, for the error that says so.
+//! Formats of files that are no ext4, named in errors.
 
 use syncline_device::{BlockDevice, Kind, Origin};
 

@@ -76,7 +76,7 @@ fn entries(table: &[u8], at: usize, count: u32) -> Result<impl Iterator<Item = &
     Ok(entries.ok_or_else(|| damaged("a table is too short"))?.chunks_exact(32))
 }
 
-/// What the metadata says.
+/// Values of the metadata.
 struct Disk {
     size: u64,
     block: u64,

@@ -102,7 +102,7 @@ pub(super) struct Checked<R> {
     expected: Digest,
     /// None behind the end.
     hasher: Option<Hasher>,
-    /// What to say of other bytes.
+    /// Owner of the bytes, for the error: "its", "its uncompressed".
     what: &'static str,
     verified: Arc<AtomicBool>,
 }

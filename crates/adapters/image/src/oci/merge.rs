@@ -43,7 +43,7 @@ struct Changes {
     /// Directories that lose what they had.
     emptied: Vec<Vec<u8>>,
     entries: Saved,
-    /// What it hides of lower layers.
+    /// Paths of lower layers that it hides.
     hides: Vec<(u64, u8)>,
 }
 

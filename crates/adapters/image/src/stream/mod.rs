@@ -72,7 +72,7 @@ pub(crate) fn raw(path: &Path) -> Result<Bytes> {
     Ok(Box::new(File::open(path).map_err(|err| ImageError::host(path, &err))?))
 }
 
-/// What is compressed in these bytes, and whether they are compressed. `path` is for messages.
+/// The bytes, decompressed, and whether they were compressed. `path` is for messages.
 pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
     let failed = |err: io::Error| ImageError::host(path, &err);
     let (start, from) = sniffed(from).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What an inode holds: attributes, data in the inode, blocks, and the sizes that follow.
+//! Contents of an inode: attributes, data in the inode, blocks, and the sizes that follow.
 
 use syncline_ondisk::bytes::le16;
 use syncline_ondisk::dir::file_type;
