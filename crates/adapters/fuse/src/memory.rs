@@ -30,13 +30,15 @@ pub fn prepare_memory() {
 }
 
 /// Bytes of the heap in use, and free ones that the system did not get back; `None` where the C
-/// library does not say.
+/// library does not say. Each of the sums of mallinfo(3) wraps at 4 GiB; mallinfo2 needs a newer
+/// glibc than the packages do.
 pub(crate) fn heap_bytes() -> Option<(u64, u64)> {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: a call without pointers, which any thread may make at any time.
-        let info = unsafe { libc::mallinfo2() };
-        Some(((info.uordblks + info.hblkhd) as u64, info.fordblks as u64))
+        let info = unsafe { libc::mallinfo() };
+        let bytes = |sum: libc::c_int| u64::from(sum as u32);
+        Some((bytes(info.uordblks) + bytes(info.hblkhd), bytes(info.fordblks)))
     }
     #[cfg(not(target_env = "gnu"))]
     None
