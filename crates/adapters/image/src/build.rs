@@ -17,7 +17,7 @@ use std::fs::File;
 use std::path::Path;
 use std::rc::Rc;
 
-use syncline_device::{BlockDevice, GrowingFile};
+use syncline_device::{BlockDevice, FileDevice, FileOptions, GrowingFile};
 use syncline_fs::build::{Build, Built, NodeId, NodeMeta, Size};
 use syncline_fs::{FsError, Timestamp, bits};
 
@@ -72,7 +72,7 @@ fn filled<T>(
     fill: impl FnOnce(&NewTree) -> Result<T>,
 ) -> Result<T> {
     // Nobody else opens it meanwhile.
-    let lock = crate::image::raw(path, false)?;
+    let lock = FileDevice::open_new(path, FileOptions::default())?;
     let output = file.try_clone().map_err(|err| ImageError::host(path, &err))?;
     let (done, built) = on_device(Box::new(GrowingFile::new(output)), path, new, size, fill)?;
     let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };

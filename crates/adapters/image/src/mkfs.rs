@@ -147,7 +147,7 @@ impl Mkfs {
         }
         let (plan, size_bytes) = self.plan(path)?;
         if there.is_some() {
-            // Nobody may have open what loses its contents.
+            // Neither a program nor the kernel may have open what loses its contents.
             drop(crate::image::raw(path, false)?);
         }
         let made = crate::platform::create_private(path, self.mode, there.is_none());
@@ -155,7 +155,7 @@ impl Mkfs {
         let sized = file.set_len(size_bytes);
         drop(file);
         let done = sized.map_err(|err| ImageError::host(path, &err)).and_then(|()| {
-            let device = FileDevice::open(path, FileOptions::default())?;
+            let device = FileDevice::open_new(path, FileOptions::default())?;
             plan.write(&device).map_err(|err| failed(err, path))
         });
         if done.is_err() && there.is_none() {

@@ -74,6 +74,21 @@ impl FileDevice {
     /// # Errors
     /// [`DeviceError::Open`] where it is missing, in use, or neither a file nor a block device.
     pub fn open(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
+        if options.lock && !options.read_only {
+            if let Some(reason) = super::mounts::kernel_use(path) {
+                let path = path.display().to_string();
+                return Err(DeviceError::Open { path, reason, errno: EBUSY });
+            }
+        }
+        FileDevice::open_new(path, options)
+    }
+
+    /// Opens a file that the caller has just made, so that the kernel has no use of it. This reads
+    /// nothing but the file, as a contained process may.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_new(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let failed = |error: io::Error, next: &str| open_error(path, &error, next);
         let next = "check the path and its permissions";
         let metadata = std::fs::metadata(path).map_err(|e| failed(e, next))?;
@@ -81,15 +96,6 @@ impl FileDevice {
         if !block_device && !metadata.is_file() {
             let next = "give an image file or a block device";
             return Err(failed(io::Error::from_raw_os_error(22), next));
-        }
-        if options.lock && !options.read_only {
-            if let Some(used) = super::mounts::kernel_use(path) {
-                return Err(DeviceError::Open {
-                    path: path.display().to_string(),
-                    reason: used,
-                    errno: EBUSY,
-                });
-            }
         }
         let exclusive = if block_device && options.lock { OFlags::EXCL } else { OFlags::empty() };
         let buffered = open_with(path, options, exclusive).map_err(|e| {
@@ -165,7 +171,7 @@ impl FileDevice {
         options: FileOptions,
     ) -> Result<FileDevice, DeviceError> {
         make_file(path, size_bytes)?;
-        FileDevice::open(path, options)
+        FileDevice::open_new(path, options)
     }
 
     /// Device and inode number of the open file, whatever has its path by now.

@@ -59,6 +59,14 @@ impl FileDevice {
         Ok(FileDevice { file: Mutex::new(file), geometry })
     }
 
+    /// Opens a file that the caller has just made.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_new(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
+        FileDevice::open(path, options)
+    }
+
     /// Makes a new, sparse image file of zeroes and opens it.
     ///
     /// # Errors
