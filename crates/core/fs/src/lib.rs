@@ -37,6 +37,7 @@ mod names;
 pub mod options;
 mod pages;
 mod ranks;
+pub mod repair;
 mod space;
 mod store;
 mod time;

@@ -146,7 +146,7 @@ impl Checker<'_> {
     }
 
     /// Descriptors of 32 bytes hold the low half of a bitmap's checksum.
-    fn narrow(&self, crc: u32) -> u32 {
+    pub(super) fn narrow(&self, crc: u32) -> u32 {
         if self.geo.desc_size >= 64 { crc } else { crc & 0xffff }
     }
 }

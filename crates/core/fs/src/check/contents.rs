@@ -95,7 +95,7 @@ impl Checker<'_> {
         };
         if found != want {
             let what = format!("i_blocks is {found}, should be {want}");
-            self.note(kinds::BLOCKS, At::ino(slot.ino), what);
+            self.note(kinds::BLOCKS, At::ino(slot.ino).right(want), what);
         }
     }
 

@@ -48,7 +48,7 @@ impl Checker<'_> {
     }
 
     /// Block of descriptor block `nr`.
-    fn desc_block(&self, nr: u32) -> u64 {
+    pub(super) fn desc_block(&self, nr: u32) -> u64 {
         let geo = &self.geo;
         if nr < geo.first_meta_bg && self.backup > 0 {
             return geo.group_first_block(self.backup) + 1 + u64::from(nr);
@@ -62,7 +62,7 @@ impl Checker<'_> {
         Ok(self.desc_bytes(group)?.map(|(desc, _)| desc))
     }
 
-    fn desc_bytes(&mut self, group: u32) -> Step<Option<(GroupDesc, Vec<u8>)>> {
+    pub(super) fn desc_bytes(&mut self, group: u32) -> Step<Option<(GroupDesc, Vec<u8>)>> {
         let (nr, offset) = self.geo.desc_slot(group);
         let Some(block) = self.read(self.desc_block(nr))? else { return Ok(None) };
         let bytes = block.get(offset..offset + self.geo.desc_size).unwrap_or(&[]).to_vec();

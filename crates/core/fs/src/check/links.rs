@@ -10,7 +10,7 @@ use super::report::At;
 use super::{Checker, Step, kinds};
 
 /// Most links of a directory that are counted.
-const LINKS_MAX: u16 = 65_000;
+pub(super) const LINKS_MAX: u16 = 65_000;
 
 impl Checker<'_> {
     /// Pass 5.
@@ -44,7 +44,7 @@ impl Checker<'_> {
                 self.note(kinds::UNATTACHED, At::ino(ino), what);
             } else {
                 let what = format!("has {links} links and {refs} names");
-                self.note(kinds::LINKS, At::ino(ino), what);
+                self.note(kinds::LINKS, At::ino(ino).right(refs.into()), what);
             }
         }
         self.tick("links", 1, 1)

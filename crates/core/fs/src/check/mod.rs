@@ -40,6 +40,7 @@ mod journal;
 mod kinds;
 mod links;
 mod marks;
+mod mends;
 mod orphans;
 mod quota;
 mod report;
@@ -54,6 +55,7 @@ use std::sync::Arc;
 use encryption::Policies;
 use kinds::Kind;
 use marks::{BlockMarks, Dir, KnownInodes, Runs};
+pub(crate) use mends::{Edit, inspect};
 use quota::Usage;
 use report::At;
 pub use report::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
@@ -161,37 +163,49 @@ fn run(
     report: CheckReport,
     progress: &mut dyn FnMut(CheckProgress) -> bool,
 ) -> Result<CheckReport> {
-    let Opened { sb, geo, cluster_bits, backup } = opened;
-    let mut checker = Checker {
-        csum: GroupCsum::new(&sb),
-        format: DirFormat::new(&sb),
-        blocks: BlockMarks::new(&geo, cluster_bits),
-        metadata: BlockMarks::new(&geo, 0),
-        bad: BlockMarks::new(&geo, 0),
-        usage: Usage::new(&sb),
-        buffers,
-        sb,
-        geo,
-        cluster_bits,
-        backup,
-        live,
-        report,
-        progress,
-        unreadable: 0,
-        inodes: KnownInodes::default(),
-        scanned: Vec::new(),
-        dirs: BTreeMap::new(),
-        files: BTreeMap::new(),
-        xattrs: BTreeMap::new(),
-        values: BTreeMap::new(),
-        policies: Policies::default(),
-        overlapping: BTreeSet::new(),
-        orphans: BTreeSet::new(),
-    };
+    let mut checker = Checker::new(buffers, opened, live, report, progress);
     if let Err(Stop::Asked) = checker.run() {
         checker.report.stopped = true;
     }
     Ok(checker.report)
+}
+
+impl<'a> Checker<'a> {
+    fn new(
+        buffers: Arc<BufferCache>,
+        opened: Opened,
+        live: bool,
+        report: CheckReport,
+        progress: &'a mut dyn FnMut(CheckProgress) -> bool,
+    ) -> Self {
+        let Opened { sb, geo, cluster_bits, backup } = opened;
+        Checker {
+            csum: GroupCsum::new(&sb),
+            format: DirFormat::new(&sb),
+            blocks: BlockMarks::new(&geo, cluster_bits),
+            metadata: BlockMarks::new(&geo, 0),
+            bad: BlockMarks::new(&geo, 0),
+            usage: Usage::new(&sb),
+            buffers,
+            sb,
+            geo,
+            cluster_bits,
+            backup,
+            live,
+            report,
+            progress,
+            unreadable: 0,
+            inodes: KnownInodes::default(),
+            scanned: Vec::new(),
+            dirs: BTreeMap::new(),
+            files: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            values: BTreeMap::new(),
+            policies: Policies::default(),
+            overlapping: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+        }
+    }
 }
 
 impl Checker<'_> {

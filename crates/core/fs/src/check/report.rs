@@ -25,6 +25,8 @@ pub struct Finding {
     pub what: String,
     /// What a repair does about it.
     pub repair: &'static str,
+    /// Number that is right, where a repair writes one.
+    pub(super) right: Option<u64>,
 }
 
 impl fmt::Display for Finding {
@@ -55,10 +57,11 @@ pub(super) struct At {
     inode: Option<u32>,
     block: Option<u64>,
     group: Option<u32>,
+    right: Option<u64>,
 }
 
 impl At {
-    pub(super) const NOWHERE: Self = Self { inode: None, block: None, group: None };
+    pub(super) const NOWHERE: Self = Self { inode: None, block: None, group: None, right: None };
 
     pub(super) fn ino(ino: u32) -> Self {
         Self { inode: Some(ino), ..Self::NOWHERE }
@@ -70,6 +73,11 @@ impl At {
 
     pub(super) fn group(group: u32) -> Self {
         Self { group: Some(group), ..Self::NOWHERE }
+    }
+
+    /// With the number that is right.
+    pub(super) fn right(self, right: u64) -> Self {
+        Self { right: Some(right), ..self }
     }
 
     pub(super) fn in_block(self, block: u64) -> Self {
@@ -125,8 +133,8 @@ impl CheckReport {
             self.more += 1;
             return;
         }
-        let At { inode, block, group } = at;
+        let At { inode, block, group, right } = at;
         let Kind { name, repair, is_error } = kind;
-        self.findings.push(Finding { name, is_error, inode, block, group, what, repair });
+        self.findings.push(Finding { name, is_error, inode, block, group, what, repair, right });
     }
 }
