@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Compares the verdicts of `syncline check` and `e2fsck -fn` on the images of e2fsprogs' tests.
 
-    e2fsprogs_suite.py SYNCLINE CHECKOUT [--e2fsck PROGRAM] [--jobs N]
+    e2fsprogs_suite.py SYNCLINE CHECKOUT [--repairs] [--e2fsck PROGRAM] [--jobs N]
+
+With --repairs it compares `syncline repair -y` and `e2fsck -fy`: whether `e2fsck -fn` is clean afterwards, and whether both keep the
+same files. An error that our repair leaves and reports is counted, not wrong. An image that it calls clean and e2fsck does not, and a
+file that differs, are wrong.
 
 CHECKOUT is a checkout of e2fsprogs; nothing of it is in this repository. The script prints one line for each image that is judged
 differently. The exit code is 1 if one of them is not in suites/e2fsprogs.expected. A newer e2fsck than the installed one is given with
 --e2fsck.
 """
 import concurrent.futures
+import filecmp
 import gzip
 import os
 import pathlib
@@ -48,6 +53,42 @@ def verdict(command):
     return ("clean" if ran.returncode == 0 else "errors"), said
 
 
+def files(image, place):
+    """Names and contents of an image, without lost+found."""
+    os.mkdir(place)
+    subprocess.run(["debugfs", "-R", f"rdump / {place}", image], capture_output=True, timeout=SECONDS)
+    found = pathlib.Path(place).rglob("*")
+    return {path.relative_to(place) for path in found if "lost+found" not in path.parts}
+
+
+def differ(image, other):
+    """The first file that two images do not have alike."""
+    ours, theirs = files(image, image + ".files"), files(other, other + ".files")
+    for name in sorted(theirs | ours):
+        pair = [pathlib.Path(image + ".files", name), pathlib.Path(other + ".files", name)]
+        is_file = all(path.is_file() and not path.is_symlink() for path in pair)
+        if (name in ours) != (name in theirs) or is_file and not filecmp.cmp(*pair, shallow=False):
+            return str(name)
+    return None
+
+
+def repairs(program, syncline, image):
+    """Outcomes of e2fsck's repair and of ours, with the first line that says more."""
+    other, undo = image + ".stock", image + ".undo"
+    shutil.copyfile(image, other)
+    verdict([program, "-fy", other])
+    stock, _ = verdict([program, "-fn", other])
+    command = [syncline, "repair", "-y", "--undo", undo, image]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+    said = (ran.stderr + ran.stdout).decode(errors="replace")
+    if ran.returncode not in (0, 1):
+        return stock, "left" if ran.returncode in (4, 8) else f"exit {ran.returncode}", said
+    own, _ = verdict([program, "-fn", image])
+    if own == stock == "clean" and (name := differ(image, other)):
+        return stock, "differs", name
+    return stock, own, said
+
+
 def expectations():
     known = {"exception": set(), "newer": set()}
     for line in EXPECTED.read_text().splitlines():
@@ -62,6 +103,7 @@ def expectations():
 def main():
     parser = common.parser(__doc__, "syncline", "checkout")
     parser.add_argument("--e2fsck", default="e2fsck", help="another e2fsck than the installed one")
+    parser.add_argument("--repairs", action="store_true", help="compare repairs, not verdicts")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="images at a time")
     args = parser.parse_args()
     os.environ["PATH"] += ":/usr/sbin:/sbin"
@@ -71,13 +113,15 @@ def main():
     packed = sorted(pathlib.Path(args.checkout).glob("tests/*/image.gz"))
     if not packed:
         raise Failed(f"{args.checkout} has no tests/*/image.gz; give a checkout of e2fsprogs")
-    known = expectations()
+    known = {} if args.repairs else expectations()
 
     def judge(source):
         name = source.parent.name
         with tempfile.TemporaryDirectory(prefix="e2fsprogs-") as place:
             image = os.path.join(place, "image")
             unpack(source, image)
+            if args.repairs:
+                return name, *repairs(program, args.syncline, image)
             stock, _ = verdict([program, "-fn", image])
             own, said = verdict([args.syncline, "check", image])
         return name, stock, own, said
@@ -89,6 +133,8 @@ def main():
                 agree += own == stock
                 silent += own != stock
                 continue
+            if own == "left":
+                known.setdefault("left", set()).add(name)
             kind = next((kind for kind, names in known.items() if name in names), "wrong")
             wrong += kind == "wrong"
             expected += kind != "wrong"

@@ -60,6 +60,7 @@ pub enum Command {
     Stat(Stat),
     Info(Info),
     Check(Check),
+    Repair(Repair),
     Recover(Recover),
     Mkfs(Box<Mkfs>),
     Resize(Resize),
@@ -218,6 +219,44 @@ pub struct Check {
     /// Files or block devices.
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
+}
+
+/// Repair an image: checksums, deletion times, block and link counts, bitmaps and counters.
+///
+/// Link counts, bitmaps and counters are mended only if nothing else is broken. What cannot be
+/// mended stays as it is; `e2fsck -f IMAGE` mends more. A sound image keeps every byte. A journal
+/// that waits has to be replayed first (`syncline recover`).
+///
+/// The old bytes go to the undo file first. If it exists and the image has a part of its repair,
+/// the image is rolled back: that was interrupted.
+///
+/// Exit codes are those of e2fsck. 0: clean. 1: mended, or rolled back. 4: errors are left. 8: the
+/// repair failed.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("how").required(true))]
+pub struct Repair {
+    #[command(flatten)]
+    pub part: Part,
+    /// List what a repair would do; write nothing.
+    #[arg(short = 'n', long, group = "how")]
+    pub dry_run: bool,
+    /// Repair only if everything can be mended.
+    #[arg(short = 'p', long, group = "how", requires = "undo")]
+    pub preen: bool,
+    /// Mend everything that can be mended.
+    #[arg(short = 'y', long, group = "how", requires = "undo")]
+    pub yes: bool,
+    /// Restore the image as it was before the repair that wrote the undo file.
+    #[arg(long, group = "how", requires = "undo")]
+    pub roll_back: bool,
+    /// New file for the bytes that change. Keep it on another device than the image.
+    #[arg(long, value_name = "FILE")]
+    pub undo: Option<PathBuf>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// File or block device.
+    pub image: PathBuf,
 }
 
 /// Replay the journal of an image, and finish the deletions and truncations that a crash cut short.

@@ -90,6 +90,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stat(args) => cmd::stat::run(&args),
         Command::Info(args) => cmd::info::run(&args),
         Command::Check(args) => cmd::check::run(&args),
+        Command::Repair(args) => cmd::repair::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::Mkfs(args) => cmd::transfer::mkfs(&args),
         Command::Resize(args) => cmd::transfer::resize(&args),

@@ -77,6 +77,7 @@ pub const EXAMPLES: crate::help::Examples = &[
             ],
         ],
     ),
+    ("repair", &[["syncline repair -y --undo disk.undo disk.img", "mend what `check` found"]]),
     ("recover", &[["syncline recover disk.img", "after a crash, before other tools read it"]]),
     (
         "mount",

@@ -132,7 +132,7 @@ fn text(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
     ))
 }
 
-fn document(path: &Path, report: &CheckReport) -> Value {
+pub(super) fn document(path: &Path, report: &CheckReport) -> Value {
     let finding = |found: &Finding| {
         json!({
             "name": found.name,

@@ -22,6 +22,7 @@ pub(crate) mod record_read;
 pub(crate) mod recover;
 mod remount;
 mod reopened;
+pub(crate) mod repair;
 pub(crate) use reopened::Pin;
 pub(crate) mod rm;
 pub(crate) mod serve;

@@ -23,6 +23,7 @@ const COMMANDS: [&str; 27] = [
     "record",
     "record-read",
     "recover",
+    "repair",
     "resize",
     "rm",
     "serve",

@@ -36,6 +36,9 @@ use crate::error::{FsError, Result};
 /// Most rounds of checking and mending.
 const ROUNDS: usize = 8;
 
+/// Largest sector of a device.
+const PIECE_BYTES: u64 = 4096;
+
 const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
 
 /// Bytes of one place, before and after.
@@ -61,6 +64,19 @@ pub struct Plan {
     pub changes: Vec<Change>,
 }
 
+/// Writes an edit in whole pieces: a device takes no part of a sector.
+fn put(dev: &dyn BlockDevice, edit: &Edit) -> Result<()> {
+    let start = edit.offset / PIECE_BYTES * PIECE_BYTES;
+    let end = (edit.offset + edit.bytes.len() as u64).next_multiple_of(PIECE_BYTES);
+    let mut bytes = vec![0; (end.min(dev.geometry().size_bytes) - start) as usize];
+    dev.read(start, &mut bytes, ORIGIN)?;
+    let at = (edit.offset - start) as usize;
+    if let Some(place) = bytes.get_mut(at..at + edit.bytes.len()) {
+        place.copy_from_slice(&edit.bytes);
+    }
+    Ok(dev.write(start, &bytes, ORIGIN)?)
+}
+
 impl Plan {
     /// Plans the repair of the file system on `dev`, which is only read. `progress` as for
     /// [`crate::check_device`].
@@ -83,8 +99,8 @@ impl Plan {
             if edits.is_empty() || after.stopped {
                 break;
             }
-            for Edit { offset, bytes } in &edits {
-                overlay.write(*offset, bytes, ORIGIN)?;
+            for edit in &edits {
+                put(&*above, edit)?;
             }
             (after, edits) = inspect(&above, progress)?;
         }

@@ -32,6 +32,7 @@ mod options;
 mod periodic;
 mod play;
 mod relaxed;
+mod repair;
 mod shutdown;
 mod sizes_and_times;
 mod space;

@@ -1,0 +1,147 @@
+//! `repair`: mends what `check` finds, behind an undo file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use syncline_device::BlockDevice;
+use syncline_fs::CheckProgress;
+use syncline_fs::repair::Plan;
+use syncline_fs::repair::undo::{self, State};
+use syncline_image::partition::part_of;
+
+use super::check;
+use crate::args::Repair;
+use crate::contain::Bounds;
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::{image, progress};
+
+/// Exit codes of e2fsck.
+const MENDED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+
+/// Repairs, or says what a repair would do.
+pub(crate) fn run(args: &Repair) -> Result<()> {
+    match repair(args).map_err(|failure| failure.at(args.image.display())) {
+        Err(
+            failure @ (Failure::Failed(_)
+            | Failure::Final(_)
+            | Failure::Corrupt(_)
+            | Failure::Unsupported(_)),
+        ) => {
+            crate::complain(failure.message().unwrap_or("failed"));
+            Err(Failure::Said(FAILED))
+        }
+        other => other,
+    }
+}
+
+fn repair(args: &Repair) -> Result<()> {
+    let path = &args.image;
+    let bounds = match &args.undo {
+        _ if args.dry_run => Bounds::reader(path),
+        Some(undo) => Bounds::writer(path).makes(undo),
+        None => Bounds::writer(path),
+    };
+    let dev = syncline_image::opened_device(path, args.dry_run, &*bounds.when_opened())?;
+    let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
+    if !args.dry_run && dev.geometry().read_only {
+        let text = "the image cannot be written to; convert it to a plain file first";
+        return Err(Failure::Failed(text.into()));
+    }
+    image::superblock(&*dev, path)?;
+    if let Some(file) = args.undo.as_deref().filter(|_| !args.dry_run) {
+        if roll_back(args, file, &*dev)? {
+            return Err(Failure::Said(MENDED));
+        }
+    }
+    let bar = progress::bar("repairing", 0);
+    let plan = Plan::new(&dev, &mut |at: CheckProgress| {
+        bar.set_prefix(at.stage);
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+        !crate::interrupt::asked()
+    });
+    bar.finish_and_clear();
+    let plan = plan?;
+    crate::interrupt::check()?;
+    let writes = args.yes || args.preen && plan.after.is_clean();
+    if let Some(file) = args.undo.as_deref().filter(|_| writes && !plan.changes.is_empty()) {
+        save(file, &plan.undo(&*dev))?;
+        plan.apply(&*dev)?;
+    }
+    report(args, &plan, writes)
+}
+
+/// Rolls back an interrupted repair, or any if that was asked for. False if there is no undo file.
+fn roll_back(args: &Repair, file: &Path, dev: &dyn BlockDevice) -> Result<bool> {
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(err) if err.kind() == ErrorKind::NotFound && !args.roll_back => return Ok(false),
+        Err(err) => return Err(Failure::host(file, &err)),
+    };
+    let changes = undo::decode(&bytes, dev)?;
+    let state = undo::state(&changes, dev)?;
+    if state != State::Between && !args.roll_back {
+        let text = format!("{} exists; name another undo file", file.display());
+        return Err(Failure::Usage(text));
+    }
+    undo::roll_back(&changes, dev)?;
+    let mut out = Out::new();
+    let why = if state == State::Between { "the repair was interrupted; " } else { "" };
+    let text = "rolled back to the state before the repair";
+    out.text(format!("{}: {why}{text}\n", args.image.display()))?;
+    out.flush()?;
+    Ok(true)
+}
+
+/// Writes the undo file and makes it durable, with its name.
+fn save(file: &Path, bytes: &[u8]) -> Result<()> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let written = || {
+        let mut to = OpenOptions::new().write(true).create_new(true).open(file)?;
+        to.write_all(bytes)?;
+        to.sync_all()?;
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    written().map_err(|err| Failure::host(file, &err))
+}
+
+fn report(args: &Repair, plan: &Plan, writes: bool) -> Result<()> {
+    let mut out = Out::new();
+    let is_mended = writes && !plan.changes.is_empty();
+    let left = if is_mended { &plan.after } else { &plan.before };
+    if args.json {
+        let document = json!({
+            "schema": "syncline.repair/1",
+            "before": check::document(&args.image, &plan.before),
+            "after": check::document(&args.image, &plan.after),
+            "changed_pieces": plan.changes.len(),
+            "written": is_mended,
+        });
+        out.text(format!("{document:#}\n"))?;
+    } else {
+        for finding in &plan.before.findings {
+            let is_left = plan.after.findings.contains(finding);
+            let does = if is_left { "left" } else { finding.repair };
+            out.text(format!("{finding} [{}]: {does}\n", finding.name))?;
+        }
+        let verb = if is_mended { "mended" } else { "can be mended" };
+        out.text(format!(
+            "{}: {} errors, {} {verb}\n",
+            args.image.display(),
+            plan.before.errors,
+            plan.before.errors - plan.after.errors
+        ))?;
+    }
+    out.flush()?;
+    match (left.is_clean(), is_mended) {
+        (false, _) => Err(Failure::Said(LEFT)),
+        (true, true) => Err(Failure::Said(MENDED)),
+        (true, false) => Ok(()),
+    }
+}
