@@ -13,6 +13,7 @@
 //!
 //! Tested in `tests/it/repair.rs`.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use syncline_ondisk::group::{
     BLOCK_UNINIT, GroupDesc, INODE_UNINIT, init_block_bitmap, init_inode_bitmap,
 };
 use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode};
+use syncline_ondisk::superblock::ROOT_INO;
 use syncline_ondisk::{RoCompatFeatures, bitmap, checksum};
 
 use super::kinds::Kind;
@@ -82,7 +84,8 @@ fn is_of(kinds: &[Kind], finding: &Finding) -> bool {
 impl Checker<'_> {
     fn mends(&mut self) -> Step<Vec<Edit>> {
         // What a backup says of groups is old; what was not kept cannot be judged.
-        if self.backup > 0 || self.report.more > 0 || self.unreadable > 0 {
+        let is_judged = self.report.more == 0 && self.unreadable == 0;
+        if self.backup > 0 || !is_judged || self.has_bad_metadata() {
             return Ok(Vec::new());
         }
         let errors: Vec<Finding> =
@@ -100,6 +103,14 @@ impl Checker<'_> {
         Ok(edits)
     }
 
+    /// True if a block of the file system itself is among those that cannot be used.
+    fn has_bad_metadata(&self) -> bool {
+        (0..self.geo.group_count).any(|group| {
+            let marks = self.bad.group(group).zip(self.metadata.group(group));
+            marks.is_some_and(|(bad, own)| bad.iter().zip(own).any(|(bad, own)| bad & own != 0))
+        })
+    }
+
     /// Edits of inodes of which every finding can be mended in the inode.
     fn inode_mends(&mut self, errors: &[Finding]) -> Step<Vec<Edit>> {
         let others: BTreeSet<u32> = errors
@@ -109,7 +120,10 @@ impl Checker<'_> {
             .collect();
         let mut slots = BTreeMap::new();
         for finding in errors.iter().filter(|finding| is_of(&OF_INODES, finding)) {
-            let Some(ino) = finding.inode.filter(|ino| !others.contains(ino)) else { continue };
+            // A reserved inode with a wrong count may be broken otherwise; e2fsck replaces a journal.
+            let is_plain = |ino: &u32| *ino >= self.geo.first_ino || *ino == ROOT_INO;
+            let ino = finding.inode.filter(is_plain);
+            let Some(ino) = ino.filter(|ino| !others.contains(ino)) else { continue };
             self.mend_inode(ino, &mut slots, |checker, slot| checker.mend_slot(finding, slot))?;
         }
         self.slot_edits(slots)
@@ -121,11 +135,14 @@ impl Checker<'_> {
         slots: &mut BTreeMap<u32, Vec<u8>>,
         mend: impl FnOnce(&Self, &mut [u8]),
     ) -> Step {
-        if !slots.contains_key(&ino) {
-            let Some(slot) = self.read_slot(ino)? else { return Ok(()) };
-            slots.insert(ino, slot);
-        }
-        if let Some(slot) = slots.get_mut(&ino).filter(|slot| slot.len() >= GOOD_OLD_INODE_SIZE) {
+        let slot = match slots.entry(ino) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(place) => {
+                let Some(slot) = self.read_slot(ino)? else { return Ok(()) };
+                place.insert(slot)
+            }
+        };
+        if slot.len() >= GOOD_OLD_INODE_SIZE {
             mend(self, slot);
         }
         Ok(())

@@ -16,7 +16,7 @@ const FEATURES: [&str; 3] =
 const MENDED: [&str; 8] = [
     "sif /f links_count 7\n",
     "sif /d links_count 9\n",
-    "sif /f block[IND] 0\nsif /f blocks 99\n",
+    "sif /f blocks 98\n",
     "sif /f dtime 1700000000\n",
     "freeb 1000 20\nsetb 5000 30\n",
     "freei <12>\nseti <40>\n",
@@ -78,6 +78,8 @@ fn what_is_mended_is_clean_for_e2fsck() {
         for damage in MENDED {
             let image = sound.duplicate();
             let _ = debugfs(image.path(), damage);
+            let errors = plan(&device(&image.bytes())).before.errors;
+            assert!(errors > 0, "{features}: {damage}: no damage");
             assert!(repaired(&image, damage), "{features}: {damage}: errors are left");
         }
     }
