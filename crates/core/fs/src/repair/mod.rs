@@ -17,7 +17,8 @@
 //!
 //! It mends checksums of inodes, descriptors and bitmaps, deletion times, block and link counts,
 //! bitmaps and counters of groups. Link counts and bitmaps are mended only if nothing else is
-//! broken. It does not mend superblocks, journals, extents, directories or attributes.
+//! broken. It does not mend superblocks, journals, other reserved inodes, extents,
+//! directories or attributes, and nothing where metadata lies in bad blocks.
 //!
 //! Memory: that of a check, the changed pieces of 4 KiB, and twice their bytes for the undo file.
 //!
