@@ -19,8 +19,8 @@ use crate::{args, interrupt};
 pub(crate) struct Standard;
 
 impl Watch for Standard {
-    fn stopped(&self) -> bool {
-        interrupt::asked()
+    fn stop_check(&self) -> fn() -> bool {
+        interrupt::asked
     }
 
     fn remark(&self, text: &str) {

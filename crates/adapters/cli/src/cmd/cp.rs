@@ -63,8 +63,8 @@ fn bounds(paths: &[OsString], target: &OsString) -> Bounds {
 struct Shown(ProgressBar);
 
 impl Watch for Shown {
-    fn stopped(&self) -> bool {
-        interrupt::asked()
+    fn stop_check(&self) -> fn() -> bool {
+        interrupt::asked
     }
 
     fn remark(&self, text: &str) {

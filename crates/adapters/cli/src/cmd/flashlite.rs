@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::json;
 use syncline_device::SplitMix64;
 use syncline_flashlite::{Error as FlashliteError, Log, Options, Progress, Rearrange};
+use syncline_image::stoppable::Stoppable;
 
 use crate::args::{
     FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange, FlashliteWrite,
@@ -52,11 +53,11 @@ fn write(args: &FlashliteWrite) -> Result<()> {
     }
     let written = match (&args.file, args.shuffle) {
         (Some(path), Some(piece)) => shuffled(args, &log, path, piece),
-        (Some(path), None) => {
-            let mut file = fs::File::open(path).map_err(|err| Failure::host(path, &err))?;
-            in_order(args, &log, path, &mut file)
+        (Some(path), None) => in_order(args, &log, path, Stoppable::open(path, interrupt::asked)),
+        (None, _) => {
+            let input = Stoppable::standard_input(interrupt::asked);
+            in_order(args, &log, Path::new("standard input"), input)
         }
-        (None, _) => in_order(args, &log, Path::new("standard input"), &mut io::stdin().lock()),
     };
     // What was written before a failure or Ctrl-C is kept.
     log.close().map_err(at_log)?;
@@ -65,13 +66,19 @@ fn write(args: &FlashliteWrite) -> Result<()> {
     out.flush()
 }
 
-fn in_order(args: &FlashliteWrite, log: &Log, path: &Path, from: &mut dyn io::Read) -> Result<u64> {
+fn in_order(
+    args: &FlashliteWrite,
+    log: &Log,
+    path: &Path,
+    from: io::Result<Stoppable>,
+) -> Result<u64> {
+    let mut from = from.map_err(|err| Failure::host(path, &err))?;
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     let mut at = args.offset;
     loop {
         interrupt::check()?;
         chunk.clear();
-        let read = from.take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+        let read = from.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
         if read.map_err(|err| Failure::host(path, &err))? == 0 {
             return Ok(at - args.offset);
         }

@@ -11,6 +11,7 @@ use syncline_image::archive::{self, IdMap, Rules};
 use syncline_image::build::{NewTree, build};
 use syncline_image::copy::{Outcome, Pins, fill, fill_new};
 use syncline_image::oci::{Form, Layers, Platform, Source};
+use syncline_image::stoppable::Stoppable;
 use syncline_image::{Image, ImageError, Opening, mkfs, stream};
 
 use super::transfer::epoch_s;
@@ -18,6 +19,7 @@ use crate::args::{self as arguments, Import};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::image::{self, Standard};
+use crate::interrupt;
 
 /// Room in an image whose size is not given.
 const DEFAULT_SPARE: Spare = Spare::Bytes(16 << 20);
@@ -221,7 +223,7 @@ fn import_into(
 }
 
 fn opened(volumes: &[PathBuf]) -> syncline_image::Result<Vec<Box<dyn Read>>> {
-    volumes.iter().map(|path| stream::open(path)).collect()
+    volumes.iter().map(|path| stream::open(path, interrupt::asked)).collect()
 }
 
 /// Names the archive, of which the first volume has the name.
@@ -233,7 +235,10 @@ fn at(volumes: &[PathBuf], err: ImageError) -> ImageError {
 fn rules(args: &Import) -> Result<Rules> {
     let map = |path: &Option<PathBuf>, of: fn(&[u8]) -> syncline_image::Result<IdMap>| {
         let Some(path) = path else { return Ok(IdMap::default()) };
-        let text = std::fs::read(path).map_err(|err| Failure::host(path, &err))?;
+        let mut text = Vec::new();
+        let read = Stoppable::open(path, interrupt::asked)
+            .and_then(|mut file| file.read_to_end(&mut text));
+        read.map_err(|err| Failure::host(path, &err))?;
         of(&text).map_err(|err| Failure::from(err.at(path.display())))
     };
     Ok(Rules {

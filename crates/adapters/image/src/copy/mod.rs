@@ -169,8 +169,9 @@ fn copy_all(
         volumes.iter().find(|(known, _)| known.as_path() == path).map(|(_, volume)| volume)
     };
     // What was named is opened here, once.
-    let hosts: Vec<Host> =
-        sources.iter().map(|source| Host::source(source.path(), !options.recursive)).collect();
+    let host =
+        |source: &End| Host::source(source.path(), !options.recursive).stopping(watch.stop_check());
+    let hosts: Vec<Host> = sources.iter().map(host).collect();
     let target_host = Host::target(target.path());
     let to: &dyn Side = match volume(target) {
         Some(volume) => volume,
