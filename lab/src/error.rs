@@ -115,7 +115,10 @@ impl From<DeviceError> for LabError {
 
 impl From<NandError> for LabError {
     fn from(err: NandError) -> LabError {
-        LabError::Usage(format!("{err}; list the profiles with `syncline-lab devices`"))
+        LabError::Usage(match &err {
+            NandError::UnknownProfile { .. } => err.to_string(),
+            _ => format!("{err}; list the profiles with `syncline-lab devices`"),
+        })
     }
 }
 

@@ -28,7 +28,10 @@ pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
     page.paragraph(&format!("Device: {}.", devices.join(", ")));
     page.paragraph(
         "Rates and latencies are of the foreground, as an application sees them; figures for each \
-         operation cover the whole run with its background write-back and the final unmount.",
+         operation cover the whole run with its background write-back and the final unmount. \
+         req, KiB, flush and pages /op: write requests, KiB written, flushes and flash pages \
+         programmed per operation. seq %: the share of bytes in runs of adjacent requests of more \
+         than 64 KiB. WAF: bytes programmed per byte written.",
     );
     page.table(&HEADER.map(str::to_owned), &rows(runs), 2);
     papers(&mut page, runs);

@@ -77,6 +77,7 @@ pub enum Command {
     Top(Top),
     Preload(Preload),
     Completions(Completions),
+    Complete(Complete),
     Man(Man),
 }
 

@@ -45,8 +45,7 @@ fn text(examples: &[[&str; 2]]) -> String {
 
 /// Long help of every command without subcommands, by its words.
 fn leaves(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
-    let subs: Vec<&Command> =
-        command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+    let subs: Vec<&Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
     if subs.is_empty() {
         found.push((path.trim().to_owned(), command.clone().render_long_help().to_string()));
     }

@@ -9,6 +9,7 @@
 
 mod args;
 mod cmd;
+pub mod complete;
 mod contain;
 pub mod control;
 pub mod daemon;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use args::Command;
+use clap::CommandFactory;
 use error::Failure;
 
 /// Name of the program, before its messages.
@@ -106,6 +108,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ctl(args) => cmd::ctl::run(&args.command),
         Command::Top(args) => cmd::top::run(&args),
         Command::Preload(args) => cmd::preload::run(&args),
+        Command::Complete(args) => {
+            complete::run(args::Cli::command(), &args.words, &cmd::generated::values)
+        }
         Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
         Command::Man(args) => {
             cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())

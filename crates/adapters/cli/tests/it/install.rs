@@ -43,9 +43,9 @@ fn a_prefix_has_all_that_runs_from_it() {
     for (path, has) in [
         ("share/man/man1/syncline-mount.1", "syncline"),
         ("share/man/man8/mount.fuse.syncline.8", "syncline-mount.1"),
-        ("share/bash-completion/completions/syncline", "umount"),
-        ("share/fish/vendor_completions.d/syncline.fish", "umount"),
-        ("share/zsh/vendor-completions/_syncline", "umount"),
+        ("share/bash-completion/completions/syncline", "complete -- "),
+        ("share/fish/vendor_completions.d/syncline.fish", "complete -- "),
+        ("share/zsh/vendor-completions/_syncline", "complete -- "),
         ("lib/udev/rules.d/70-syncline.rules", "SUBSYSTEM"),
         ("share/doc/syncline/docs/INSTALL.md", "make install"),
         ("lib/systemd/system/syncline-mount@.service", "ExecStart=/opt/mine/bin/syncline"),
