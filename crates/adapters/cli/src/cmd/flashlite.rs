@@ -16,6 +16,7 @@ use crate::args::{
 };
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
+use crate::progress::Bar;
 use crate::{interrupt, progress};
 
 /// Bytes read at once.
@@ -195,18 +196,18 @@ fn cat(args: &FlashliteLog) -> Result<()> {
 }
 
 /// Moves a bar, and says whether to go on.
-fn follow(bar: &indicatif::ProgressBar) -> impl FnMut(Progress) -> ControlFlow<()> {
+fn follow(bar: &Bar) -> impl FnMut(Progress) -> ControlFlow<()> {
     move |now| {
-        bar.set_position(now.done_bytes);
+        bar.set_done(now.done_bytes);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
 fn check(args: &FlashliteLog) -> Result<()> {
     let log = read(&args.log)?;
-    let bar = progress::bar("checking", log.len());
+    let bar = progress::bytes("checked", log.len());
     let checked = log.check(&mut follow(&bar));
-    bar.finish_and_clear();
+    bar.clear();
     let checked = checked?;
     let mut out = Out::new();
     for (offset, len) in &checked.damaged {
@@ -232,10 +233,10 @@ fn rearrange(args: &FlashliteRearrange) -> Result<()> {
     }
     let release = args.release || args.in_place;
     let log = writable(&args.log, release)?;
-    let bar = progress::bar("rearranging", log.len());
+    let bar = progress::bytes("rearranged", log.len());
     let options = Rearrange { release, ..Rearrange::default() };
     let done = log.rearrange_to_file(file, options, &mut follow(&bar));
-    bar.finish_and_clear();
+    bar.clear();
     let done = done.map_err(|err| Failure::from(err).at(file.display()))?;
     if args.release {
         fs::remove_file(&args.log).map_err(|err| Failure::host(&args.log, &err))?;

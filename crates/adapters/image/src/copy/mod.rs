@@ -19,6 +19,7 @@ use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
 use side::{Kind, Side};
 use tree::Copy;
+pub(crate) use tree::measure as measure_tree;
 use volume::VolumeSide;
 
 /// Standard input as a source, standard output as a target.
@@ -332,6 +333,9 @@ fn fill_side(
     let host = Host::inside(&dir);
     let new = Copy::new(&host, to, watch);
     let mut copy = Copy { recursive: true, preserve: true, skip, pins: Some(pins), ..new };
+    if watch.wants_total() {
+        watch.total(tree::measure(&host, &dir, true, watch));
+    }
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

@@ -65,6 +65,17 @@ pub fn open(path: &Path, stopped: fn() -> bool) -> Result<Box<dyn Read>> {
     Ok(if is_compressed { Box::new(Ahead::new(whole)) } else { whole })
 }
 
+/// Size of a file that is not compressed; none of a pipe.
+pub fn plain_size(path: &Path) -> Option<u64> {
+    let size = std::fs::metadata(path).ok().filter(|meta| meta.is_file())?.len();
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(SNIFF_BYTES as u64).read_to_end(&mut start).ok()?;
+    let compressed =
+        is_compressed(&start) || is_skippable(&start) || unread_compression(&start).is_some();
+    (!compressed).then_some(size)
+}
+
 /// Opens a file; `-` is standard input.
 pub(crate) fn raw(path: &Path, stopped: fn() -> bool) -> Result<Bytes> {
     let opened = match path == Path::new("-") {
