@@ -131,9 +131,9 @@ fn a_comparison_is_a_page() {
         json!({"schema": "syncline.bench/1",
             "runs": [run("sqlite/insert", n), run("create/4k-fsync", 7 * n)]})
     };
-    let found = compare_documents(["a.json", "b.json"], &document(3), &document(4)).unwrap();
+    let found = compare_documents(["a.json", "b.json"], &document(3), &document(4), &[]).unwrap();
     let (_dir, path) = write(&found.html(&about()));
-    assert_eq!(seen(&path, 1280, false)["charts"], 2);
+    assert_eq!(seen(&path, 1280, false)["charts"], 1);
     seen(&path, 480, true);
 }
 

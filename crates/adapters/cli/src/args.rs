@@ -60,6 +60,7 @@ pub enum Command {
     Stat(Stat),
     Info(Info),
     Check(Check),
+    Shell(Shell),
     Recover(Recover),
     Mkfs(Box<Mkfs>),
     Resize(Resize),
@@ -219,6 +220,28 @@ pub struct Check {
     /// Files or block devices.
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
+}
+
+/// Run commands on the files of an image: ls, cd, cat, less, get, put, find, du and others.
+///
+/// Commands are read from the terminal or from standard input, or given with -c; `help` lists them.
+/// They have the options of the commands of this program. `get` and `put` copy files out of and
+/// into the image, from and to the current directory and below. `less` uses $PAGER.
+///
+/// Nothing is written without -w. Each change is durable when its command has ended. A script ends
+/// at the first command that fails, with its exit code.
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// Open the image for writing also: put, mkdir, mv, rm.
+    #[arg(short, long)]
+    pub write: bool,
+    /// Run these commands, separated by `;`, instead of those of standard input; may be repeated.
+    #[arg(short, value_name = "COMMANDS")]
+    pub command: Vec<String>,
+    #[command(flatten)]
+    pub part: Part,
+    /// File or block device.
+    pub image: PathBuf,
 }
 
 /// Replay the journal of an image, and finish the deletions and truncations that a crash cut short.

@@ -92,6 +92,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stat(args) => cmd::stat::run(&args),
         Command::Info(args) => cmd::info::run(&args),
         Command::Check(args) => cmd::check::run(&args),
+        Command::Shell(args) => cmd::shell::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::Mkfs(args) => cmd::transfer::mkfs(&args),
         Command::Resize(args) => cmd::transfer::resize(&args),
@@ -123,5 +124,11 @@ mod tests {
     #[test]
     fn examples_are_commands() {
         crate::help::check_examples::<crate::args::Cli>(crate::args::examples::EXAMPLES);
+    }
+
+    #[test]
+    fn documents_have_commands_that_are_parsed() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
+        crate::help::check_documents::<crate::args::Cli>(root.as_ref(), "syncline");
     }
 }

@@ -67,4 +67,10 @@ mod tests {
     fn examples_are_commands() {
         syncline_cli::help::check_examples::<super::args::Cli>(super::args::examples::EXAMPLES);
     }
+
+    #[test]
+    fn documents_have_commands_that_are_parsed() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        syncline_cli::help::check_documents::<super::args::Cli>(root.as_ref(), "syncline-lab");
+    }
 }

@@ -77,6 +77,14 @@ pub const EXAMPLES: crate::help::Examples = &[
             ],
         ],
     ),
+    (
+        "shell",
+        &[
+            ["syncline shell disk.img", "looks around"],
+            ["syncline shell disk.img -c du -c find", "commands of the arguments"],
+            ["syncline shell -w disk.img", "changes files too"],
+        ],
+    ),
     ("recover", &[["syncline recover disk.img", "after a crash, before other tools read it"]]),
     (
         "mount",

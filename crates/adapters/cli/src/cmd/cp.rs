@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use syncline_image::copy::{Options, copy};
+use syncline_image::copy::{Options, Outcome, copy};
 
 use crate::args::Cp;
 use crate::contain::Bounds;
@@ -21,14 +21,24 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
             return Err(Failure::Usage(text.into()));
         }
     };
-    let options = Options {
+    let opening = image::opening(&args.part, bounds(&args.paths, target));
+    let options = Options { opening, ..options(args) };
+    complete(copy(sources, target, options, &Standard::new("copied"))?)
+}
+
+/// Options of a copy, without those of opening images.
+pub(super) fn options(args: &Cp) -> Options {
+    Options {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
         devices: args.devices || args.archive,
         special_bits: args.archive,
-        opening: image::opening(&args.part, bounds(&args.paths, target)),
-    };
-    let outcome = copy(sources, target, options, &Standard::new("copied"))?;
+        ..Options::default()
+    }
+}
+
+/// Fails if files were left out.
+pub(super) fn complete(outcome: Outcome) -> Result<()> {
     let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
     let count = outcome.failures;
     crate::complain(&format!("{count} files were not copied, see above; copy them again"));

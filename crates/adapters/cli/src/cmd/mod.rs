@@ -25,6 +25,7 @@ mod reopened;
 pub(crate) use reopened::Pin;
 pub(crate) mod rm;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod top;

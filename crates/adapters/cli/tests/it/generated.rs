@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::support::{at, done, run, scratch, text};
 
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
     "buffer",
     "cat",
     "check",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 27] = [
     "resize",
     "rm",
     "serve",
+    "shell",
     "stat",
     "status",
     "top",

@@ -22,6 +22,7 @@ mod record;
 mod recovery;
 mod sandbox;
 mod serve;
+mod shell;
 mod stopped;
 mod strangers;
 mod support;

@@ -118,6 +118,21 @@ pub fn copy(
     images.into_values().fold(done, |done, image| image.close(done))
 }
 
+/// As [`copy`], with images that are open: `sources` and `target` name them by their keys.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_open(
+    sources: &[OsString],
+    target: &OsStr,
+    options: &Options,
+    images: &BTreeMap<PathBuf, Image>,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
+    copy_all(options, &sources, &End::parse(target), images, watch)
+}
+
 /// Writes the contents of files to standard output.
 fn to_standard_output(sources: &[End], how: &Opening, watch: &dyn Watch) -> Result<Outcome> {
     let mut out = std::io::stdout().lock();
