@@ -6,6 +6,7 @@ mod archives;
 mod buffer;
 mod copies;
 mod ctl;
+mod documents;
 mod failures;
 mod flashlite;
 mod generated;
