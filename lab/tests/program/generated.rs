@@ -93,8 +93,8 @@ fn values_are_completed_and_workloads_listed() {
         (&["bench", "fileio", "random-r"], "random-read\n"),
         (&["reproduce", "eager-sync/figure-3.2"], "eager-sync/figure-3.2\n"),
     ] {
-        let all = [&["complete", "--"], words].concat();
-        assert_eq!(done(&all), expected, "{words:?}");
+        let ran = lab().args(["complete", "--"]).args(words).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{words:?}");
     }
     let list = done(&["bench", "--list"]);
     assert!(list.contains("sqlite/insert ") && list.lines().count() == 14, "{list}");

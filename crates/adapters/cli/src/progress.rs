@@ -1,6 +1,6 @@
 //! Progress on standard error: how much of how much, how fast, the time left.
 //!
-//! A terminal gets one line that is drawn again, anything else a line every 10 s. Nothing is shown
+//! A terminal gets one line that is drawn again, anything else a line every 30 s. Nothing is shown
 //! before the first step. The time left is that of the mean rate so far; it is left out as long as
 //! too little is done to tell, and if it is longer than a week.
 
@@ -12,7 +12,7 @@ use crate::format;
 
 /// Time between two drawings on a terminal, and between two lines elsewhere.
 const REDRAW: Duration = Duration::from_millis(100);
-const LINES: Duration = Duration::from_secs(10);
+const LINES: Duration = Duration::from_secs(30);
 /// Least time and share of the work behind a time left, and the longest one that is shown.
 const LEFT_AFTER: Duration = Duration::from_secs(1);
 const LEFT_SHARE: u64 = 1000;
@@ -108,7 +108,11 @@ impl Bar {
         state.shown = Instant::now();
         let text = self.text(&state, state.began.elapsed());
         if !self.is_terminal {
-            return crate::complain(&text);
+            // The end is said by the command.
+            if state.done != state.total {
+                crate::complain(&text);
+            }
+            return;
         }
         state.is_drawn = true;
         let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col);
