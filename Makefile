@@ -57,8 +57,7 @@ figures: cargo
 # As root without cargo it installs the build of a user.
 install:
 	@[ -n "$$(command -v cargo)" ] || [ -x target/dist-build/dist/syncline ] || sh scripts/need-cargo.sh
-	@[ -z "$$(command -v cargo)" ] || cargo build --target-dir target/dist-build --profile dist \
-		-p syncline-cli -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite
+	@[ -z "$$(command -v cargo)" ] || sh packaging/build.sh build
 	@sh packaging/install.sh "$(PREFIX)" "$(DESTDIR)" target/dist-build/dist
 	@sh packaging/install-lab.sh "$(PREFIX)" "$(DESTDIR)" target/dist-build/dist
 	@sh packaging/install-library.sh "$(PREFIX)" "$(LIBDIR)" "$(DESTDIR)" target/dist-build/dist

@@ -13,13 +13,11 @@ export SYNCLINE_COMMIT
 
 rm -rf "$dist"
 mkdir -p "$dist"
-packages="-p syncline-cli -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite"
-# shellcheck disable=SC2086 # a list of words
 if tools; then
-    cargo zigbuild --target-dir "$dist_build" --profile dist --target "$host.$glibc" $packages
+    sh packaging/build.sh zigbuild --target "$host.$glibc"
 else
     say "zig is not to be had: the programs will need this machine's glibc or a later one" >&2
-    cargo build --target-dir "$dist_build" --profile dist --target "$host" $packages
+    sh packaging/build.sh build --target "$host"
     glibc=$(ldd --version | sed -n '1s/.* //p')
 fi
 build=$dist_build/$host/dist
@@ -31,7 +29,7 @@ if [ "$(printf '%s\n%s\n' "$needs" "$glibc" | sort -V | tail -n 1)" != "$glibc" 
 fi
 bytes=$(stat -c %s "$build/syncline")
 if [ "$bytes" -ge $((binary_mb_max * 1000000)) ]; then
-    say "the program has $bytes bytes, not less than $binary_mb_max MB; see [profile.dist]" >&2
+    say "the program has $bytes bytes, not less than $binary_mb_max MB; see [profile.program]" >&2
     exit 1
 fi
 say "the program has $bytes bytes and needs glibc $needs"

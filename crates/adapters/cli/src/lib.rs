@@ -45,6 +45,7 @@ pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
 
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {
+    end_on_panic(complain);
     let Some(arguments) = helper::arguments(std::env::args_os()) else {
         return ExitCode::SUCCESS;
     };
@@ -54,6 +55,16 @@ pub fn main() -> ExitCode {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),
     })
+}
+
+/// A panic, which is a bug, ends the process, after a message: programs get errors, and the next
+/// mount recovers. A thread that unwound would commit half of a change to the image on its way, and
+/// leave others waiting for it.
+pub(crate) fn end_on_panic(log: impl Fn(&str) + Send + Sync + 'static) {
+    std::panic::set_hook(Box::new(move |info| {
+        log(&format!("internal error, please report it: {info}"));
+        std::process::abort();
+    }));
 }
 
 /// Runs `command` as the program of that name: with handlers of signals, and its failure as a
