@@ -78,7 +78,8 @@ pub struct DocumentComparison {
     pub equal: usize,
 }
 
-/// Compares two documents; `names` are for headings. Runs are matched without the settings `ignored`.
+/// Compares two documents; `names` are for headings. Runs are matched without the settings
+/// `ignored`.
 ///
 /// # Errors
 /// Documents of several commands, without a schema, or without a run in both.

@@ -77,7 +77,8 @@ pub fn check_documents<C: CommandFactory>(root: &std::path::Path, program: &str)
     use clap::error::ErrorKind;
     let (mut count, mut bad) = (0, Vec::new());
     for path in documents(root) {
-        let text = std::fs::read_to_string(&path).expect("a document");
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|err| panic!("{}: {err}", path.display()));
         let mut fenced = false;
         for (number, line) in text.lines().enumerate() {
             fenced ^= line.trim_start().starts_with("```");
@@ -121,7 +122,10 @@ fn documents(root: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut found = vec![root.join("README.md")];
     let mut left = vec![root.join("docs")];
     while let Some(dir) = left.pop() {
-        for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
+        for entry in std::fs::read_dir(&dir)
+            .unwrap_or_else(|err| panic!("{}: {err}", dir.display()))
+            .flatten()
+        {
             let path = entry.path();
             if path.is_dir() {
                 left.push(path);

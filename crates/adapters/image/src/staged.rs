@@ -1,5 +1,5 @@
-//! Files that are complete or not there: written beside their place, then renamed. A device, pipe or
-//! terminal that has the name is written to, never replaced.
+//! Files that are complete or not there: written beside their place, then renamed. A device, pipe
+//! or terminal that has the name is written to, never replaced.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -394,8 +394,8 @@ impl Shell {
     }
 }
 
-/// The commands of a line, as words: `;` is between them, `#` begins a comment; quotes and `\` as in
-/// a shell.
+/// The commands of a line, as words: `;` is between them, `#` begins a comment, and quotes and `\`
+/// are those of a shell.
 fn split(line: &str) -> Result<Vec<Vec<String>>> {
     let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
     let (mut commands, mut words) = (Vec::new(), Vec::new());

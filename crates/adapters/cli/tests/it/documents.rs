@@ -1,5 +1,5 @@
-//! The command lines of `syncline` in README and docs run as they stand, in their order, as root and
-//! as a user. A test of each program parses all of them; the laboratory's run in its own tests.
+//! The command lines of `syncline` in README and docs run as they stand, in their order, as root
+//! and as a user. A test of each program parses all of them.
 
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -41,7 +41,8 @@ echo x > etc/x; echo 127.0.0.1 > rootfs/etc/fstab; : > map
 tar -cf rootfs.tar rootfs; tar -czf base.tar.gz rootfs; tar -cf - etc | zstd -q > app.tar.zst
 tar -cJf rootfs.tar.xz rootfs; head -c 300000 /dev/zero > pad
 tar -cM -L 200 -f vol1.tar -f vol2.tar pad
-for image in disk card; do syncline mkfs --size 64M -E root_owner="$(id -u):$(id -g)" $image.img; done
+owner=root_owner=$(id -u):$(id -g)
+syncline mkfs --size 64M -E $owner disk.img; syncline mkfs --size 64M -E $owner card.img
 syncline cp -r rootfs/etc disk.img:/; syncline mkdir disk.img:/home
 truncate -s 64M sdcard.img
 printf 'label: gpt\n,8M\n,\n' | sfdisk -q sdcard.img
@@ -69,7 +70,8 @@ fn lines(root: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Runs every line in a new directory. `user` owns it; without `mounts` those of mounts are left out.
+/// Runs every line in a new directory, which `user` owns. Without `mounts` those of mounts are left
+/// out.
 fn all(user: Option<u32>, mounts: bool) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     let dir = scratch();

@@ -53,11 +53,9 @@ fn every_shell_completes_every_command() {
 /// What bash puts into the line, as its script finds it.
 fn completed(line: &str) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_syncline");
-    let script = format!(
-        "eval \"$($0 completions bash)\"\nCOMP_LINE=$1 COMP_POINT=${{#1}}\ncompopt() {{ :; }}\n\
-         _syncline $0\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
-    );
-    let ran = Command::new("bash").args(["-c", &script, program, line]).output().unwrap();
+    let script = "eval \"$($0 completions bash)\"\nCOMP_LINE=$1 COMP_POINT=${#1}\n\
+                  compopt() { :; }\n_syncline $0\nprintf '%s\\n' \"${COMPREPLY[@]}\"";
+    let ran = Command::new("bash").args(["-c", script, program, line]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
     String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
 }

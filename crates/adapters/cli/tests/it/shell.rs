@@ -50,8 +50,8 @@ fn a_script_reads_and_changes_an_image() {
     }
     assert!(std::fs::read(&image).unwrap() == before, "reading changed the image");
 
-    let write = "put got /var/put\nmkdir -p new/dir; cd new\nput hosts got dir\nmv dir/got ../moved\n\
-                 rm -r /etc; exit\nnever";
+    let write = "put got /var/put\nmkdir -p new/dir; cd new\nput hosts got dir\n\
+                 mv dir/got ../moved\nrm -r /etc; exit\nnever";
     let ran = script(dir.path(), &["-w", name], write);
     assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "", ""));
     let all = done(&["shell", name, "-c", "find /", "-c", "stat /moved"]);

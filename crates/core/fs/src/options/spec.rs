@@ -268,6 +268,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_nearest_name_is_near() {
+        let text = |item| unknown(item, ["ro", "noatime"].into_iter()).to_string();
+        assert!(text("noatmie").ends_with("; the nearest is `noatime`"), "{}", text("noatmie"));
+        assert_eq!(text("foo=1"), "invalid argument: unknown mount option `foo=1`");
+    }
+
+    #[test]
     fn sizes_are_read_and_shown() {
         assert_eq!(size("64M"), Some(64 << 20));
         assert_eq!(size("1k"), Some(1024));

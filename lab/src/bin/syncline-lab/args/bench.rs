@@ -12,8 +12,9 @@ use super::size_bytes;
 /// on every machine. If a paper has figures for two of the runs, they are printed beside.
 ///
 /// Columns that end in `/op` are counts per operation: write requests, KiB written, flushes, flash
-/// pages programmed. `seq %` is the share of bytes in runs of adjacent requests of more than 64 KiB.
-/// `WAF` is bytes programmed per byte written. They cover the whole run, the others the foreground.
+/// pages programmed. `seq %` is the share of bytes in runs of adjacent requests of more than 64
+/// KiB. `WAF` is bytes programmed per byte written. They cover the whole run, the others the
+/// foreground.
 ///
 /// Ctrl-C ends the run after the current operation and reports the operations so far.
 #[derive(Debug, Args)]
