@@ -209,6 +209,7 @@ impl DocumentComparison {
                 groups: pairs.iter().map(|pair| pair.subject.clone()).collect(),
                 series: self.names.to_vec(),
                 values: pairs.iter().map(values).collect(),
+                ..Chart::default()
             });
         }
         let rows = self.rows();
