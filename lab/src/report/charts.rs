@@ -67,8 +67,8 @@ impl Chart {
         }
     }
 
-    /// Rows of a histogram over microseconds: the end of each bucket, a power of two, and its count.
-    /// Those between that are empty are rows too.
+    /// Rows of a histogram over microseconds: the end of each bucket, a power of two, and its
+    /// count. Those between that are empty are rows too.
     pub fn histogram(title: &str, counted: &str, buckets: &[(u64, u64)]) -> Chart {
         let end = buckets.last().map_or(0, |(to_us, _)| *to_us);
         let first = buckets.first().map(|(to_us, _)| *to_us);
