@@ -47,13 +47,18 @@ fn every_page_is_drawn_and_legible() {
     assert!(seen(&at("probe.html"), "probe")["charts"].as_u64() > Some(2));
 }
 
+/// On a desk, a tablet and a phone.
 fn seen(path: &str, name: &str) -> Value {
-    let seen: Value = serde_json::from_str(&look(path.as_ref(), 1000, name == "bench")).unwrap();
-    for none in ["errors", "overlaps", "outside", "unnamed", "empty"] {
-        assert_eq!(seen[none], json!([]), "{none}, {name}");
-    }
-    assert!(seen["footer"].as_str().unwrap().contains(name), "{name}: {}", seen["footer"]);
-    seen
+    let [wide, ..] = [(1280, false), (768, true), (390, name == "bench")].map(|(width, dark)| {
+        let seen: Value = serde_json::from_str(&look(path.as_ref(), width, dark)).unwrap();
+        for none in ["errors", "overlaps", "outside", "unnamed", "empty"] {
+            assert_eq!(seen[none], json!([]), "{none}, {name} at {width} pixels");
+        }
+        assert_eq!(seen["wide"], false, "{name} at {width} pixels");
+        assert!(seen["footer"].as_str().unwrap().contains(name), "{name}: {}", seen["footer"]);
+        seen
+    });
+    wide
 }
 
 #[test]
