@@ -6,7 +6,7 @@
 # make bench      every workload on the simulated device
 # make figures    runs named in RUNS (`cargo xtask figures` lists them) are measured, stored and filled into the documents
 # make install    programs, mount helpers, units, man pages, completions and C library below PREFIX (default /usr/local), in DESTDIR
-# make dist       Debian packages, tarball, wheel, SBOM and SHA256SUMS in target/dist
+# make dist       Debian packages, tarball, static programs, wheel, SBOM and SHA256SUMS in target/dist
 # make wheel      the Python package alone
 # make test-dist  (root, Debian) the packages in clean chroots of Debian 11 and 12: installed, used, purged; lintian
 # make deps       what the tests need from the system: installed as root on Debian, else named; `make test` begins with it
@@ -57,8 +57,7 @@ figures: cargo
 # As root without cargo it installs the build of a user.
 install:
 	@[ -n "$$(command -v cargo)" ] || [ -x target/dist-build/dist/syncline ] || sh scripts/need-cargo.sh
-	@[ -z "$$(command -v cargo)" ] || cargo build --target-dir target/dist-build --profile dist \
-		-p syncline-cli -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite
+	@[ -z "$$(command -v cargo)" ] || sh packaging/build.sh build
 	@sh packaging/install.sh "$(PREFIX)" "$(DESTDIR)" target/dist-build/dist
 	@sh packaging/install-lab.sh "$(PREFIX)" "$(DESTDIR)" target/dist-build/dist
 	@sh packaging/install-library.sh "$(PREFIX)" "$(LIBDIR)" "$(DESTDIR)" target/dist-build/dist

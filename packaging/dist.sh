@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is published, in target/dist: Debian packages, a tarball, a wheel, an SBOM and SHA256SUMS.
+# Builds what is published, in target/dist: Debian packages, a tarball, static programs, a wheel, an SBOM and SHA256SUMS.
 #
 # Built with zig's linker the programs run with the glibc of Debian 11 and later. Where the tools cannot be had
 # (no Python or network) they are built with cargo alone, and need this machine's glibc or a later one.
@@ -13,13 +13,11 @@ export SYNCLINE_COMMIT
 
 rm -rf "$dist"
 mkdir -p "$dist"
-packages="-p syncline-cli -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite"
-# shellcheck disable=SC2086 # a list of words
 if tools; then
-    cargo zigbuild --target-dir "$dist_build" --profile dist --target "$host.$glibc" $packages
+    sh packaging/build.sh zigbuild --target "$host.$glibc"
 else
     say "zig is not to be had: the programs will need this machine's glibc or a later one" >&2
-    cargo build --target-dir "$dist_build" --profile dist --target "$host" $packages
+    sh packaging/build.sh build --target "$host"
     glibc=$(ldd --version | sed -n '1s/.* //p')
 fi
 build=$dist_build/$host/dist
@@ -31,7 +29,7 @@ if [ "$(printf '%s\n%s\n' "$needs" "$glibc" | sort -V | tail -n 1)" != "$glibc" 
 fi
 bytes=$(stat -c %s "$build/syncline")
 if [ "$bytes" -ge $((binary_mb_max * 1000000)) ]; then
-    say "the program has $bytes bytes, not less than $binary_mb_max MB; see [profile.dist]" >&2
+    say "the program has $bytes bytes, not less than $binary_mb_max MB; see [profile.program]" >&2
     exit 1
 fi
 say "the program has $bytes bytes and needs glibc $needs"
@@ -51,6 +49,7 @@ else
     say "no dpkg-deb: no Debian packages"
 fi
 sh packaging/wheel.sh "$dist" || say "no wheel: maturin is not to be had" >&2
+sh packaging/static.sh "$dist"
 cargo run --quiet -p xtask -- sbom syncline-cli syncline-lab syncline-preload syncline-c syncline-sqlite syncline-py \
     >"$dist/syncline-$version.cdx.json"
 (cd "$dist" && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)

@@ -25,9 +25,11 @@ for name in mount buffer; do
 done
 put 644 "$here/udev/70-syncline.rules" lib/udev/rules.d/70-syncline.rules
 
-for doc in README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE; do
+for doc in README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/figures/gain.svg \
+    docs/figures/never-worse.json; do
     put 644 "$here/../$doc" "share/doc/syncline/$doc"
 done
-for doc in "$here"/../docs/*.md; do
-    put 644 "$doc" "share/doc/syncline/docs/$(basename "$doc")"
+# With all that the documents link to, which tests/it/install.rs of the program checks.
+(cd "$here/.." && find docs -name '*.md' -o -path 'docs/schemas/*' -type f -o -name '*.ipynb') | while read -r doc; do
+    put 644 "$here/../$doc" "share/doc/syncline/$doc"
 done

@@ -71,4 +71,5 @@ for suite in $suites; do
 done
 trap - EXIT
 rm -rf "$copy"
+sh packaging/try-static.sh "$dist"
 echo "$passed passed, 0 failed"

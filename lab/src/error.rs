@@ -65,9 +65,12 @@ impl LabError {
 
     /// A failed read or write of a stream that has no path here; `what` names the step.
     pub fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
-        move |err| {
-            let next = "check the file, its permissions and the free space";
-            LabError::Failed(sentence(&format!("{what}: {err}; {next}")))
+        move |err| match ImageError::host(Path::new(what), &err) {
+            ImageError::Stopped => LabError::Interrupted,
+            _ => {
+                let next = "check the file, its permissions and the free space";
+                LabError::Failed(sentence(&format!("{what}: {err}; {next}")))
+            }
         }
     }
 
@@ -115,7 +118,10 @@ impl From<DeviceError> for LabError {
 
 impl From<NandError> for LabError {
     fn from(err: NandError) -> LabError {
-        LabError::Usage(format!("{err}; list the profiles with `syncline-lab devices`"))
+        LabError::Usage(match &err {
+            NandError::UnknownProfile { .. } => err.to_string(),
+            _ => format!("{err}; list the profiles with `syncline-lab devices`"),
+        })
     }
 }
 

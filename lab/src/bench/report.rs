@@ -28,7 +28,10 @@ pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
     page.paragraph(&format!("Device: {}.", devices.join(", ")));
     page.paragraph(
         "Rates and latencies are of the foreground, as an application sees them; figures for each \
-         operation cover the whole run with its background write-back and the final unmount.",
+         operation cover the whole run with its background write-back and the final unmount. \
+         req, KiB, flush and pages /op: write requests, KiB written, flushes and flash pages \
+         programmed per operation. seq %: the share of bytes in runs of adjacent requests of more \
+         than 64 KiB. WAF: bytes programmed per byte written.",
     );
     page.table(&HEADER.map(str::to_owned), &rows(runs), 2);
     papers(&mut page, runs);
@@ -49,14 +52,14 @@ fn section(page: &mut Page, workload: &str, runs: &[Run], traces: &[Trace]) {
         let values: Option<Vec<_>> =
             of.iter().map(|(_, run)| Some((run.config.label(), value(run)?))).collect();
         if let Some(values) = values {
-            page.bars(&Chart::rows(title, unit, workload, &values));
+            page.bars(&Chart::modes(title, unit, &values));
         }
     };
     plot("operations a second", "1/s", &|run| Some(run.foreground.transactions_per_s));
     plot("written an operation", "KiB", &|run| {
         per_operation(run, |d| d.written_bytes as f64 / 1024.)
     });
-    plot("flushes an operation", "", &|run| per_operation(run, |d| d.flushes as f64));
+    plot("flushes an operation", "flushes", &|run| per_operation(run, |d| d.flushes as f64));
     for (n, run) in &of {
         if let Some(trace) = traces.get(*n) {
             let title = format!("block addresses against time, {}", run.config.label());
@@ -78,8 +81,10 @@ fn papers(page: &mut Page, runs: &[Run]) {
     if found.is_empty() {
         return;
     }
-    let header =
-        ["workload", "figure", "settings", "source", "paper", "", "ratio", "here", "", "ratio"];
+    let header = [
+        "workload", "figure", "a : b", "source", "paper, a", "paper, b", "b / a", "here, a",
+        "here, b", "b / a",
+    ];
     let cell = |value: Option<f64>| value.map_or("-".to_owned(), figure);
     let cells = |f: Figures| [f.base, f.changed, f.ratio].map(cell);
     let lines: Vec<Vec<String>> = found

@@ -11,6 +11,8 @@ use crate::trace::{
     Header, Import, ImportOptions, MAGIC, Names, Record, Report, Sink, TraceReader,
 };
 use serde::Deserialize;
+use syncline_cli::interrupt;
+use syncline_image::stoppable::Stoppable;
 
 use crate::error::{LabError, Result};
 
@@ -120,6 +122,10 @@ impl Source {
             }
             Kind::Theirs(import) => {
                 let read = import.run(&mut sink);
+                // What ended early then is no damage.
+                if observer.stopped() {
+                    return Err(LabError::Interrupted);
+                }
                 let (report, names) = read.map_err(|err| err.at(path.display()))?;
                 tell(&path, &report, observer);
                 Ok((Some(report), names))
@@ -131,20 +137,19 @@ impl Source {
 fn kind(args: &TraceFile) -> Result<Kind> {
     let path = &args.trace;
     let failed = |err: std::io::Error| LabError::host(path, &err);
-    let mut file = File::open(path).map_err(failed)?;
-    let mut start = [0; MAGIC.len()];
-    let mut n = 0;
-    // Pipes cannot be rewound: they hold no trace of ours.
-    let regular = file.metadata().is_ok_and(|meta| meta.is_file());
-    if regular {
-        n = file.read(&mut start).map_err(failed)?;
-        file.rewind().map_err(failed)?;
-    }
     let foreign = args.format.is_some() || args.columns.is_some();
-    if n == start.len() && &start == MAGIC && !foreign {
-        let reader = TraceReader::open(file).map_err(|err| err.at(path.display()))?;
-        return Ok(Kind::Ours(Box::new(reader)));
+    // Pipes cannot be rewound: they hold no trace of ours.
+    if !foreign && std::fs::metadata(path).map_err(failed)?.is_file() {
+        let mut file = File::open(path).map_err(failed)?;
+        let mut start = [0; MAGIC.len()];
+        let n = file.read(&mut start).map_err(failed)?;
+        if n == start.len() && &start == MAGIC {
+            file.rewind().map_err(failed)?;
+            let reader = TraceReader::open(file).map_err(|err| err.at(path.display()))?;
+            return Ok(Kind::Ours(Box::new(reader)));
+        }
     }
+    let file = Stoppable::open(path, interrupt::asked).map_err(failed)?;
     let options = ImportOptions {
         format: args.format.clone(),
         columns: args.columns.clone(),

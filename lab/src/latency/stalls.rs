@@ -307,10 +307,8 @@ impl LatencyDocument {
             page.table(header, lines, 2);
         }
         for case in &self.cases {
-            let values: Vec<(String, f64)> = (case.histogram.iter())
-                .map(|bucket| (format!("at most {} us", bucket.to_us), bucket.calls as f64))
-                .collect();
-            page.bars(&Chart::rows(&name(case), "calls", case.call, &values));
+            let buckets: Vec<_> = case.histogram.iter().map(|b| (b.to_us, b.calls)).collect();
+            page.bars(&Chart::histogram(&name(case), "calls", &buckets));
         }
         if let Some(idle) = &self.idle {
             page.paragraph(&format!("before it, idle: {}", stood_still(idle)));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::latency::Bucket;
-use crate::report::{About, Chart, Page, aligned, figure};
+use crate::report::{About, Chart, Layout, Page, aligned, figure};
 use serde::Serialize;
 use syncline_nand::LatencyReport;
 
@@ -212,7 +212,7 @@ impl ProbeDocument {
     }
 
     fn row(&self, f: &ProbeFigure) -> Vec<String> {
-        let rate = if f.request_bytes == 0 { "-".to_owned() } else { figure(f.mb_per_s) };
+        let rate = if f.request_bytes == 0 { "-".to_owned() } else { rate(f.mb_per_s) };
         let mut cells = vec![f.name.clone(), f.requests.to_string(), rate];
         for us in [
             f.latency_us_mean,
@@ -321,21 +321,33 @@ impl ProbeDocument {
                 .filter(|f| f.group == group)
                 .map(|f| (f.name.clone(), f.latency_us_mean))
                 .collect();
-            page.bars(&Chart::rows("average latency", "us", "average", &values));
+            let chart = Chart::rows("average latency", "us", "average", &values);
+            page.bars(&Chart { log: true, ..chart });
         }
-        let values: Vec<(String, f64)> = (self.sync_histogram.iter())
-            .map(|bucket| (format!("at most {} us", bucket.to_us), bucket.calls as f64))
-            .collect();
-        page.bars(&Chart::rows("4 KiB write and flush", "requests", "requests", &values));
+        let buckets: Vec<_> = self.sync_histogram.iter().map(|b| (b.to_us, b.calls)).collect();
+        page.bars(&Chart::histogram("4 KiB write and flush", "requests", &buckets));
         for s in &self.sustained {
-            let part = |(n, rate): (usize, &f64)| (format!("part {}", n + 1), *rate);
-            let mut values: Vec<(String, f64)> = s.mb_per_s.iter().enumerate().map(part).collect();
-            values.push(("after a rest".to_owned(), s.recovered_mb_per_s));
-            page.bars(&Chart::rows(&format!("{} for long", s.name), "MB/s", s.name, &values));
+            let parts = (1..=s.mb_per_s.len()).map(|part| part.to_string());
+            let rates = s.mb_per_s.iter().chain([&s.recovered_mb_per_s]);
+            page.bars(&Chart {
+                title: format!("{} for long", s.name),
+                unit: "MB/s".to_owned(),
+                layout: Layout::Lines,
+                group: "part of the run, then after a rest".to_owned(),
+                groups: parts.chain(["rest".to_owned()]).collect(),
+                series: vec![s.name.to_owned()],
+                values: rates.map(|rate| vec![*rate]).collect(),
+                ..Chart::default()
+            });
         }
         for line in self.conclusions() {
             page.paragraph(&line);
         }
         page.finish(about)
     }
+}
+
+/// Slow cards differ in the third digit behind the point.
+fn rate(mb_per_s: f64) -> String {
+    if mb_per_s < 0.1 { format!("{mb_per_s:.4}") } else { figure(mb_per_s) }
 }

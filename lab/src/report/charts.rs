@@ -1,4 +1,4 @@
-//! Charts of bars as data; `page.js` draws them.
+//! Charts of bars and lines as data; `page.js` draws them.
 //!
 //! ```text
 //!   Columns                        Rows
@@ -13,10 +13,14 @@
 
 use serde_json::{Value, json};
 
+/// Series that have one colour in all pages, by the first word of their name.
+const NAMED: [(&str, usize); 6] =
+    [("ordered", 0), ("eager", 1), ("periodic", 2), ("packed", 3), ("here", 1), ("paper", 4)];
+
 /// Colours of series. Their yellow is left out: it cannot be seen on white.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
-/// Direction of bars.
+/// Form of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Upwards, clustered: for a few groups with short names.
@@ -24,17 +28,23 @@ pub enum Layout {
     Columns,
     /// To the right, a line each: for long names.
     Rows,
+    /// A curve for each series over the groups, which are in order.
+    Lines,
 }
 
-/// One chart of bars.
+/// One chart.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
     /// The shown metric.
     pub title: String,
     /// Its unit; may be empty.
     pub unit: String,
-    /// Direction of the bars.
+    /// Bars or lines.
     pub layout: Layout,
+    /// What the groups are, with its unit; may be empty.
+    pub group: String,
+    /// Values on a logarithmic axis: for those of different magnitude.
+    pub log: bool,
     /// Names of the groups.
     pub groups: Vec<String>,
     /// Names of the bars in each.
@@ -53,7 +63,48 @@ impl Chart {
             groups: values.iter().map(|(name, _)| name.clone()).collect(),
             series: vec![series.to_owned()],
             values: values.iter().map(|(_, value)| vec![*value]).collect(),
+            ..Chart::default()
         }
+    }
+
+    /// Rows of a histogram over microseconds: the end of each bucket, a power of two, and its
+    /// count. Those between that are empty are rows too.
+    pub fn histogram(title: &str, counted: &str, buckets: &[(u64, u64)]) -> Chart {
+        let end = buckets.last().map_or(0, |(to_us, _)| *to_us);
+        let first = buckets.first().map(|(to_us, _)| *to_us);
+        let ends = std::iter::successors(first, |to_us| to_us.checked_mul(2));
+        let of = |end: u64| buckets.iter().find(|(to_us, _)| *to_us == end).map_or(0, |b| b.1);
+        let row = |to_us: u64| (format!("at most {to_us} us"), of(to_us) as f64);
+        let rows: Vec<_> = ends.take_while(|to_us| *to_us <= end).map(row).collect();
+        Chart::rows(title, counted, counted, &rows)
+    }
+
+    /// Rows whose bars have the colour of their mode, which is the first word of their names, and
+    /// `packed` where it is one of the words.
+    pub fn modes(title: &str, unit: &str, values: &[(String, f64)]) -> Chart {
+        let mode = |name: &str| {
+            let mut words = name.split(' ');
+            let first = words.next().unwrap_or_default();
+            if words.any(|word| word == "packed") { "packed" } else { first }.to_owned()
+        };
+        let mut series: Vec<String> = Vec::new();
+        for (name, _) in values {
+            if !series.contains(&mode(name)) {
+                series.push(mode(name));
+            }
+        }
+        let row = |(name, value): &(String, f64)| {
+            let of = |one: &String| if *one == mode(name) { *value } else { f64::NAN };
+            series.iter().map(of).collect()
+        };
+        let values_of = values.iter().map(row).collect();
+        Chart { series, values: values_of, ..Chart::rows(title, unit, "", values) }
+    }
+
+    /// True if no group has values of two series, so that each has room for one bar.
+    fn is_exclusive(&self) -> bool {
+        let drawn = |group: &Vec<f64>| group.iter().filter(|value| value.is_finite()).count();
+        self.series.len() > 1 && self.values.iter().all(|group| drawn(group) <= 1)
     }
 
     pub(crate) fn document(&self) -> Value {
@@ -63,10 +114,14 @@ impl Chart {
         };
         let series: Vec<Value> = (self.series.iter().enumerate())
             .map(|(at, name)| {
+                let first = name.split([' ', ',']).next();
+                let named = NAMED.iter().find(|(known, _)| Some(*known) == first);
+                let colour = named.map_or(at, |(_, colour)| *colour);
+                let second = named.is_some() && name.ends_with("to");
                 json!({
                     "name": name,
-                    "colour": COLOURS[at % COLOURS.len()],
-                    "pattern": at >= COLOURS.len(),
+                    "colour": COLOURS[colour % COLOURS.len()],
+                    "pattern": colour >= COLOURS.len() || second,
                     "values": of(at),
                 })
             })
@@ -76,6 +131,10 @@ impl Chart {
             "title": self.title,
             "unit": self.unit,
             "horizontal": self.layout == Layout::Rows,
+            "lines": self.layout == Layout::Lines,
+            "group": self.group,
+            "log": self.log,
+            "exclusive": self.is_exclusive(),
             "groups": self.groups,
             "series": series,
         })
@@ -100,6 +159,32 @@ mod tests {
             .map(|s| format!("{}{}", s["colour"], s["pattern"]))
             .collect();
         assert_eq!(looks.len(), 9);
+    }
+
+    #[test]
+    fn empty_buckets_are_rows() {
+        let chart = Chart::histogram("write", "calls", &[(16, 999), (128, 1)]);
+        assert_eq!(chart.groups, [16, 32, 64, 128].map(|us| format!("at most {us} us")));
+        assert_eq!(chart.values, [[999.0], [0.0], [0.0], [1.0]]);
+        assert!(Chart::histogram("write", "calls", &[]).groups.is_empty());
+    }
+
+    #[test]
+    fn a_mode_has_one_colour_in_all_charts() {
+        let rows = |names: &[&str]| {
+            let values: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+            Chart::modes("t", "s", &values).document()
+        };
+        let colour = |document: &Value, at: usize| document["series"][at]["colour"].clone();
+        let two = rows(&["ordered delete", "eager delete", "eager wal", "eager packed delete"]);
+        assert_eq!(two["series"].as_array().unwrap().len(), 3, "a series for each mode");
+        assert_eq!(two["series"][1]["values"], json!([null, 1.0, 1.0, null]));
+        assert_eq!(two["exclusive"], true);
+        assert_eq!(colour(&rows(&["eager"]), 0), colour(&two, 1));
+        assert_ne!(colour(&two, 0), colour(&two, 2));
+        let papers = Chart { series: vec!["paper".into(), "here".into()], ..Chart::default() };
+        let swapped = Chart { series: vec!["here".into(), "paper".into()], ..Chart::default() };
+        assert_eq!(colour(&papers.document(), 0), colour(&swapped.document(), 1));
     }
 
     /// Linear light of a colour.

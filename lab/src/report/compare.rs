@@ -6,21 +6,37 @@
 //! ```
 //!
 //! Any document with a `schema` is taken: entries of a list are known by their words and settings,
-//! so runs in another order, or missing ones, are found. Nothing is judged: a figure that is larger
-//! may be better or worse. Tested here.
+//! so runs in another order, or missing ones, are found. Settings can be left out of the match. The
+//! largest changes come first. Nothing is judged: a figure that is larger may be better or worse.
+//! Tested here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::report::charts::{Chart, Layout};
+use crate::report::charts::Chart;
 use crate::report::page::{About, Page};
 use crate::report::table::{aligned, figure};
 
 /// Numbers that tell entries of a list apart as words do.
 const SETTINGS: [&str; 4] = ["pages", "streams", "flush_us", "to_us"];
-/// Bars of one chart.
-const BARS_MAX: usize = 48;
+/// Bars of the chart, and rows of the page's table.
+const BARS_MAX: usize = 40;
+const ROWS_MAX: usize = 200;
+/// Units by the last words of a figure's name; the first that fits counts.
+const UNITS: [(&str, &str); 11] = [
+    ("mb_per_s", "MB/s"),
+    ("kb_per_s", "KB/s"),
+    ("_per_s", "/s"),
+    ("_bytes", "B"),
+    ("_kib", "KiB"),
+    ("_mib", "MiB"),
+    ("_us", "us"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+    ("_percent", "%"),
+    ("_sectors", "sectors"),
+];
 
 /// A figure of both documents.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +52,15 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Unit of the figure, by its name; empty for a count or a ratio.
+    pub fn unit(&self) -> &'static str {
+        // Quantiles stand behind the unit.
+        let name = self.figure.trim_end_matches("_max").trim_end_matches("_mean");
+        let quantile = name.rsplit_once("_p").filter(|(_, q)| q.parse::<f64>().is_ok());
+        let name = quantile.map_or(name, |(before, _)| before);
+        UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
+    }
+
     /// Per cent from the first to the second, where both are there and the first is not zero.
     pub fn percent(&self) -> Option<f64> {
         let (a, b) = (self.a?, self.b?);
@@ -47,17 +72,22 @@ impl Pair {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentComparison {
     names: [String; 2],
-    /// Figures that differ or that one document lacks, in the order of the first.
+    /// Figures that differ, the largest change first, then those that one document lacks.
     pub differences: Vec<Pair>,
     /// Figures that are equal.
     pub equal: usize,
 }
 
-/// Compares two documents; `names` are for headings.
+/// Compares two documents; `names` are for headings. Runs are matched without the settings
+/// `ignored`.
+///
+/// # Errors
+/// Documents of several commands, without a schema, or without a run in both.
 pub fn compare_documents(
     names: [&str; 2],
     a: &Value,
     b: &Value,
+    ignored: &[&str],
 ) -> Result<DocumentComparison, String> {
     let schema = |value: &Value| value.get("schema").and_then(Value::as_str).map(str::to_owned);
     match (schema(a), schema(b)) {
@@ -73,10 +103,44 @@ pub fn compare_documents(
             return Err(format!("{name} names no schema; give a file that --json wrote"));
         }
     }
+    let found = matched(names, a, b, ignored);
+    if found.is_matched() || found.differences.is_empty() {
+        return Ok(found);
+    }
+    let mut settings = BTreeSet::new();
+    [a, b].into_iter().for_each(|document| words_of(document, &mut settings));
+    let offer = settings
+        .into_iter()
+        .find(|setting| matched(names, a, b, &[ignored, &[*setting]].concat()).is_matched());
+    Err(match offer {
+        Some(setting) => format!(
+            "no run in both: they differ in `{setting}`; match them without it, --ignore {setting}"
+        ),
+        None => "no run in both; compare two results of the same workloads".to_owned(),
+    })
+}
+
+/// Names of all words and settings of the entries.
+fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
+    match value {
+        Value::Array(list) => list.iter().for_each(|inner| words_of(inner, found)),
+        Value::Object(object) => {
+            for (key, inner) in object {
+                if inner.is_string() && key != "schema" {
+                    found.insert(key);
+                }
+                words_of(inner, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn matched(names: [&str; 2], a: &Value, b: &Value, ignored: &[&str]) -> DocumentComparison {
     let (mut order, mut found) = (Vec::new(), BTreeMap::new());
     for (at, document) in [a, b].into_iter().enumerate() {
         let mut gathered = Vec::new();
-        gather(document, "", "", &mut gathered);
+        gather(document, "", "", ignored, &mut gathered);
         for (key, value) in gathered {
             let both: &mut [Option<f64>; 2] = found.entry(key.clone()).or_insert_with(|| {
                 order.push(key);
@@ -94,13 +158,19 @@ pub fn compare_documents(
             differences.push(Pair { subject, figure, a, b });
         }
     }
-    Ok(DocumentComparison { names: names.map(str::to_owned), differences, equal })
+    // Equal changes stay in the order of the first document.
+    let size = |pair: &Pair| pair.percent().map(f64::abs);
+    differences.sort_by(|one: &Pair, other: &Pair| {
+        size(other).partial_cmp(&size(one)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    DocumentComparison { names: names.map(str::to_owned), differences, equal }
 }
 
 /// Words and settings of an entry.
-fn subject(entry: &Map<String, Value>) -> String {
+fn subject(entry: &Map<String, Value>, ignored: &[&str]) -> String {
+    let counts = |key: &str| !ignored.contains(&key);
     let mut words = Vec::new();
-    for (key, value) in entry {
+    for (key, value) in entry.iter().filter(|(key, _)| counts(key)) {
         match value {
             Value::String(text) => words.push(text.clone()),
             Value::Bool(set) => words.extend(set.then(|| key.clone())),
@@ -108,7 +178,8 @@ fn subject(entry: &Map<String, Value>) -> String {
                 words.push(format!("{key}={n}"))
             }
             Value::Object(config) if key == "config" => {
-                words.extend(config.iter().filter_map(|(key, value)| match value {
+                let config = config.iter().filter(|(key, _)| counts(key));
+                words.extend(config.filter_map(|(key, value)| match value {
                     Value::String(text) => Some(text.clone()),
                     Value::Number(n) if key != "seed" => Some(format!("{key}={n}")),
                     Value::Bool(true) => Some(key.clone()),
@@ -122,7 +193,13 @@ fn subject(entry: &Map<String, Value>) -> String {
 }
 
 /// Every number below `value`: its subject and path.
-fn gather(value: &Value, about: &str, path: &str, found: &mut Vec<((String, String), f64)>) {
+fn gather(
+    value: &Value,
+    about: &str,
+    path: &str,
+    ignored: &[&str],
+    found: &mut Vec<((String, String), f64)>,
+) {
     let joined = |a: &str, b: &str, by: &str| match (a, b) {
         ("", one) | (one, "") => one.to_owned(),
         _ => format!("{a}{by}{b}"),
@@ -134,23 +211,23 @@ fn gather(value: &Value, about: &str, path: &str, found: &mut Vec<((String, Stri
         }
         Value::Object(object) => {
             for (key, inner) in object.iter().filter(|(key, _)| *key != "config") {
-                gather(inner, about, &joined(path, key, "."), found);
+                gather(inner, about, &joined(path, key, "."), ignored, found);
             }
         }
         Value::Array(list) => {
             let mut seen: BTreeMap<String, usize> = BTreeMap::new();
             for (at, inner) in list.iter().enumerate() {
                 let Value::Object(entry) = inner else {
-                    gather(inner, about, &joined(path, &at.to_string(), "."), found);
+                    gather(inner, about, &joined(path, &at.to_string(), "."), ignored, found);
                     continue;
                 };
-                let mut name = subject(entry);
+                let mut name = subject(entry, ignored);
                 let times = seen.entry(name.clone()).or_default();
                 *times += 1;
                 if *times > 1 || name.is_empty() {
                     name = joined(&name, &format!("#{times}"), " ");
                 }
-                gather(inner, &joined(about, &name, ", "), path, found);
+                gather(inner, &joined(about, &name, ", "), path, ignored, found);
             }
         }
         _ => {}
@@ -158,15 +235,21 @@ fn gather(value: &Value, about: &str, path: &str, found: &mut Vec<((String, Stri
 }
 
 impl DocumentComparison {
+    /// True if a figure is in both documents.
+    fn is_matched(&self) -> bool {
+        self.equal > 0 || self.differences.iter().any(|pair| pair.a.is_some() && pair.b.is_some())
+    }
+
     fn rows(&self) -> Vec<Vec<String>> {
         let [a, b] = &self.names;
         let mut rows =
-            vec![["what", "figure", a.as_str(), b, "change"].map(str::to_owned).to_vec()];
+            vec![["what", "figure", "unit", a.as_str(), b, "change"].map(str::to_owned).to_vec()];
         let shown = |value: Option<f64>| value.map_or("-".to_owned(), figure);
         for pair in &self.differences {
             rows.push(vec![
                 pair.subject.clone(),
-                pair.figure.clone(),
+                pair.figure.strip_prefix("runs.").unwrap_or(&pair.figure).to_owned(),
+                pair.unit().to_owned(),
                 shown(pair.a),
                 shown(pair.b),
                 pair.percent().map_or("-".to_owned(), |percent| format!("{percent:+.1} %")),
@@ -183,38 +266,33 @@ impl DocumentComparison {
     pub fn text(&self) -> String {
         match self.differences.len() {
             0 => format!("{}\n", self.equal_text()),
-            _ => format!("{}\n{}\n", aligned(&self.rows(), 2), self.equal_text()),
+            _ => format!("{}\n{}\n", aligned(&self.rows(), 3), self.equal_text()),
         }
     }
 
-    /// A page with a chart for each name of a figure, and the table.
+    /// A page with a chart of the largest changes, and the table.
     pub fn html(&self, about: &About) -> String {
         let mut page = Page::new("syncline-lab compare");
         page.paragraph(&format!("{} and {}: {}", self.names[0], self.names[1], self.equal_text()));
-        let mut figures: Vec<&str> = Vec::new();
-        for pair in &self.differences {
-            if !figures.contains(&pair.figure.as_str()) {
-                figures.push(&pair.figure);
-            }
-        }
-        for name in figures {
-            let pairs: Vec<&Pair> =
-                self.differences.iter().filter(|pair| pair.figure == name).take(BARS_MAX).collect();
-            let values =
-                |pair: &&Pair| vec![pair.a.unwrap_or(f64::NAN), pair.b.unwrap_or(f64::NAN)];
-            page.bars(&Chart {
-                title: name.to_owned(),
-                unit: String::new(),
-                layout: Layout::Rows,
-                groups: pairs.iter().map(|pair| pair.subject.clone()).collect(),
-                series: self.names.to_vec(),
-                values: pairs.iter().map(values).collect(),
-            });
+        let changed = self.differences.iter().filter_map(|pair| Some((pair, pair.percent()?)));
+        let changed: Vec<(String, f64)> = changed
+            .take(BARS_MAX)
+            .map(|(pair, percent)| (format!("{}, {}", pair.subject, pair.figure), percent))
+            .collect();
+        if !changed.is_empty() {
+            let title = format!("Change from {} to {}, the largest", self.names[0], self.names[1]);
+            page.bars(&Chart::rows(&title, "%", "change", &changed));
         }
         let rows = self.rows();
         if let Some((header, lines)) = rows.split_first().filter(|(_, lines)| !lines.is_empty()) {
-            page.heading("All that differ");
-            page.table(header, lines, 2);
+            page.heading("Figures that differ");
+            if lines.len() > ROWS_MAX {
+                page.paragraph(&format!(
+                    "The first {ROWS_MAX} of {}; the text output has all.",
+                    lines.len()
+                ));
+            }
+            page.table(header, &lines[..lines.len().min(ROWS_MAX)], 3);
         }
         page.finish(about)
     }
@@ -238,7 +316,7 @@ mod tests {
     fn runs_are_found_by_what_they_are_whatever_their_order() {
         let a = document(&[run("x", "eager", 4, 2.0), run("x", "ordered", 6, 1.0)]);
         let b = document(&[run("x", "ordered", 6, 1.5), run("y", "eager", 1, 1.0)]);
-        let found = compare_documents(["a", "b"], &a, &b).unwrap();
+        let found = compare_documents(["a", "b"], &a, &b, &[]).unwrap();
         assert_eq!(found.equal, 1, "{found:?}");
         let changed: Vec<_> = found.differences.iter().filter_map(Pair::percent).collect();
         assert_eq!(changed, [50.0]);
@@ -257,18 +335,50 @@ mod tests {
     fn equal_entries_are_told_apart_and_settings_count() {
         let list = json!({"schema": "s", "cells": [
             {"streams": 1, "rate": 1.0}, {"streams": 2, "rate": 2.0}, {"n": 1.0}, {"n": 2.0}]});
-        let found = compare_documents(["a", "a"], &list, &list).unwrap();
+        let found = compare_documents(["a", "a"], &list, &list, &[]).unwrap();
         assert_eq!((found.differences.len(), found.equal), (0, 6));
         assert_eq!(found.text(), "0 figures differ, 6 are equal\n");
+    }
+
+    #[test]
+    fn runs_of_two_devices_are_matched_without_the_device() {
+        let on = |device: &str, flushes: u64| {
+            let mut run = run("x", "eager", flushes, 2.0);
+            run["device"] = device.into();
+            document(&[run])
+        };
+        let (a, b) = (on("card", 4), on("disk", 5));
+        let err = compare_documents(["a", "b"], &a, &b, &[]).unwrap_err();
+        assert!(err.starts_with("no run in both") && err.ends_with("--ignore device"), "{err}");
+        let found = compare_documents(["a", "b"], &a, &b, &["device"]).unwrap();
+        assert_eq!((found.differences.len(), found.equal), (1, 1), "{found:?}");
+        let other = document(&[run("y", "ordered", 1, 1.0)]);
+        let err = compare_documents(["a", "b"], &a, &other, &[]).unwrap_err();
+        assert!(err.contains("of the same workloads"), "{err}");
+    }
+
+    #[test]
+    fn the_largest_change_comes_first_and_figures_have_units() {
+        let list = |x: f64, y: f64| {
+            let metrics = json!({"latency_us_p50": x, "written_bytes": y, "x_per_s": 1, "n": y});
+            json!({"schema": "s", "runs": [{"workload": "w", "metrics": metrics}]})
+        };
+        let found =
+            compare_documents(["a", "b"], &list(10.0, 10.0), &list(11.0, 2.0), &[]).unwrap();
+        let rows: Vec<_> =
+            found.differences.iter().map(|p| (p.figure.as_str(), p.unit())).collect();
+        let of = |name| format!("runs.metrics.{name}");
+        let expected = [(of("n"), ""), (of("written_bytes"), "B"), (of("latency_us_p50"), "us")];
+        assert_eq!(rows, expected.each_ref().map(|(name, unit)| (name.as_str(), *unit)));
     }
 
     #[test]
     fn other_documents_are_refused() {
         let a = document(&[]);
         let cache = json!({"schema": "syncline.cache/1"});
-        let err = compare_documents(["a", "b"], &a, &cache).unwrap_err();
+        let err = compare_documents(["a", "b"], &a, &cache, &[]).unwrap_err();
         assert!(err.contains("a is syncline.bench/1, b is syncline.cache/1"), "{err}");
-        let err = compare_documents(["a", "b"], &a, &json!([1])).unwrap_err();
+        let err = compare_documents(["a", "b"], &a, &json!([1]), &[]).unwrap_err();
         assert!(err.starts_with("b names no schema"), "{err}");
     }
 }

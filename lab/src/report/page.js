@@ -5,8 +5,11 @@
   const charts = JSON.parse(document.getElementById('charts').textContent);
   const drawn = [];
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const figure = (v) =>
-    Math.abs(v) >= 100 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(1) : v.toFixed(2);
+  // Three digits that count; a number of things has no fraction.
+  const figure = (v) => {
+    if (Number.isInteger(v)) return String(v);
+    return Math.abs(v) >= 100 ? v.toFixed(0) : String(Number(v.toPrecision(3)));
+  };
   const exact = (v) => v.toLocaleString('en', { maximumSignificantDigits: 12 });
   const bytes = (v) => {
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -67,31 +70,39 @@
   function bars(chart, box) {
     const rows = chart.groups.length * Math.max(1, chart.series.length);
     const flat = chart.horizontal;
-    box.style.height = (flat ? 70 + 24 * rows : 320) + 'px';
+    box.style.height = (flat ? 70 + 24 * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const narrow = box.clientWidth < 600;
+    const many = chart.groups.length > 12;
     const label = flat && { width: narrow ? 120 : 330, overflow: 'truncate', interval: 0 };
     const groups = axis({ type: 'category', data: chart.groups, inverse: flat });
     groups.splitLine = { show: false };
-    Object.assign(groups.axisLabel, label || { interval: narrow ? 0 : 'auto', rotate: narrow ? 45 : 0 });
-    const values = axis({ type: 'value', name: chart.unit, nameLocation: 'end' });
+    if (chart.group) Object.assign(groups, { name: chart.group, nameLocation: 'middle', nameGap: 26 });
+    Object.assign(groups.axisLabel, label || { interval: narrow && !many ? 0 : 'auto', rotate: narrow && !many ? 45 : 0 });
+    const values = axis({ type: chart.log ? 'log' : 'value', name: chart.unit, nameLocation: 'end' });
+    if (chart.log) values.logBase = 10;
+    values.scale = chart.lines;
     values.splitNumber = narrow ? 3 : 6;
     if (flat) Object.assign(values, { nameLocation: 'middle', nameGap: 26 });
     const option = common(chart);
     option.tooltip.formatter = (p) =>
       text(p.name) + '<br>' + text(p.seriesName) + ': <b>' + exact(p.value) + '</b> ' + text(chart.unit);
     return Object.assign(option, {
-      grid: { left: 12, right: flat ? 72 : 16, top: 36, bottom: flat ? 40 : 28 },
+      grid: { left: 12, right: flat ? 72 : 16, top: 36, bottom: flat || chart.group ? 40 : 28 },
       xAxis: flat ? values : groups,
       yAxis: flat ? groups : values,
       dataZoom: [
         { type: 'inside', [flat ? 'yAxisIndex' : 'xAxisIndex']: 0, zoomOnMouseWheel: 'ctrl' },
       ],
       series: chart.series.map((s) => ({
-        type: 'bar',
+        type: chart.lines ? 'line' : 'bar',
         name: s.name,
         data: s.values,
         barMaxWidth: 26,
-        itemStyle: { decal: pattern(s) },
+        stack: chart.exclusive && !chart.lines ? 'one' : undefined,
+        symbol: s.pattern ? 'emptyCircle' : 'circle',
+        symbolSize: 7,
+        lineStyle: { type: s.pattern ? 'dashed' : 'solid' },
+        itemStyle: chart.lines ? {} : { decal: pattern(s) },
         label: {
           show: flat,
           position: 'right',

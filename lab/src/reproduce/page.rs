@@ -85,6 +85,7 @@ fn chart(unit: &str, figures: &[&Compared]) -> Chart {
         groups: figures.iter().map(|compared| compared.name.clone()).collect(),
         series: series.iter().map(|name| (*name).to_owned()).collect(),
         values: values.collect(),
+        ..Chart::default()
     }
 }
 

@@ -29,8 +29,10 @@ fn every_command_has_a_page_and_is_completed() {
     };
     let (bash, dir) = (said(&["completions", "bash"]), scratch());
     said(&["man", "--all", dir.path().to_str().unwrap()]);
+    assert!(bash.contains("complete -- "), "{bash}");
+    let completed = said(&["complete", "--", ""]);
     for command in COMMANDS {
-        assert!(bash.contains(command), "{command}");
+        assert!(completed.lines().any(|known| known == command), "{command}");
         let page = std::fs::read_to_string(dir.path().join(format!("syncline-lab-{command}.1")));
         assert_eq!(page.unwrap(), said(&["man", command]));
     }
@@ -76,4 +78,25 @@ fn devices_are_compared_with_what_was_published() {
     assert!(done(&["devices", "ssd-850pro", "--check"]).contains("not held: "));
     let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
     assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
+    let far = support::refused(2, &["devices", "foo"]);
+    assert!(!far.contains("nearest") && far.matches("syncline-lab devices").count() == 1, "{far}");
+}
+
+#[test]
+fn values_are_completed_and_workloads_listed() {
+    for (words, expected) in [
+        (&["bench", "sqlite", "--device", "sd-2"][..], "sd-2012\n"),
+        (&["bench", "sqlite", "--sync", "ordered,e"], "ordered,eager\n"),
+        (&["bench", "sqlite", "--policy", "lru-"], "lru-wsr\n"),
+        (&["bench", "sqlite", "--journal-mode=delete,w"], "--journal-mode=delete,wal\n"),
+        (&["bench", "several", "sq"], "sqlite\nsqlite/delete\nsqlite/insert\nsqlite/update\n"),
+        (&["bench", "fileio", "random-r"], "random-read\n"),
+        (&["reproduce", "eager-sync/figure-3.2"], "eager-sync/figure-3.2\n"),
+    ] {
+        let ran = lab().args(["complete", "--"]).args(words).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{words:?}");
+    }
+    let list = done(&["bench", "--list"]);
+    assert!(list.contains("sqlite/insert ") && list.lines().count() == 14, "{list}");
+    assert_eq!(support::run(&["bench", "--list", "sqlite"]).code, 2);
 }

@@ -21,8 +21,8 @@ fn a_prefix_has_the_program_and_its_unit() {
     let prefix = installed.join("opt/mine");
     for (path, has) in [
         ("share/man/man1/syncline-lab-bench.1", "syncline-lab"),
-        ("share/bash-completion/completions/syncline-lab", "lifetime"),
-        ("share/zsh/vendor-completions/_syncline-lab", "lifetime"),
+        ("share/bash-completion/completions/syncline-lab", "complete -- "),
+        ("share/zsh/vendor-completions/_syncline-lab", "complete -- "),
         ("share/doc/syncline-lab/echarts/NOTICE", "ECharts"),
         (
             "lib/systemd/system/syncline-watch@.service",

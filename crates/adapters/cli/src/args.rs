@@ -61,6 +61,7 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Repair(Repair),
+    Shell(Shell),
     Recover(Recover),
     Mkfs(Box<Mkfs>),
     Resize(Resize),
@@ -78,6 +79,7 @@ pub enum Command {
     Top(Top),
     Preload(Preload),
     Completions(Completions),
+    Complete(Complete),
     Man(Man),
 }
 
@@ -255,6 +257,28 @@ pub struct Repair {
     /// Print one JSON document.
     #[arg(long)]
     pub json: bool,
+    /// File or block device.
+    pub image: PathBuf,
+}
+
+/// Run commands on the files of an image: ls, cd, cat, less, get, put, find, du and others.
+///
+/// Commands are read from the terminal or from standard input, or given with -c; `help` lists them.
+/// They have the options of the commands of this program. `get` and `put` copy files out of and
+/// into the image, from and to the current directory and below. `less` uses $PAGER.
+///
+/// Nothing is written without -w. Each change is durable when its command has ended. A script ends
+/// at the first command that fails, with its exit code.
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// Open the image for writing also: put, mkdir, mv, rm.
+    #[arg(short, long)]
+    pub write: bool,
+    /// Run these commands, separated by `;`, instead of those of standard input; may be repeated.
+    #[arg(short, value_name = "COMMANDS")]
+    pub command: Vec<String>,
+    #[command(flatten)]
+    pub part: Part,
     /// File or block device.
     pub image: PathBuf,
 }

@@ -13,18 +13,38 @@ pub(crate) use syncline_image::Place;
 
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
-use crate::{args, interrupt};
+use crate::progress::Bar;
+use crate::{args, interrupt, progress};
 
-/// Remarks on standard error; Ctrl-C stops.
-pub(crate) struct Standard;
+/// Remarks and progress on standard error; Ctrl-C stops.
+pub(crate) struct Standard(Bar);
+
+impl Standard {
+    /// Of work whose bytes are called `what`.
+    pub(crate) fn new(what: &str) -> Standard {
+        Standard(progress::bytes(what, 0))
+    }
+}
 
 impl Watch for Standard {
-    fn stopped(&self) -> bool {
-        interrupt::asked()
+    fn stop_check(&self) -> fn() -> bool {
+        interrupt::asked
     }
 
     fn remark(&self, text: &str) {
-        crate::complain(text);
+        self.0.suspend(|| crate::complain(text));
+    }
+
+    fn wants_total(&self) -> bool {
+        self.0.is_watched()
+    }
+
+    fn total(&self, bytes: u64) {
+        self.0.set_total(bytes);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.0.add(bytes);
     }
 }
 
@@ -62,7 +82,7 @@ pub(crate) fn part(path: &Path, part: &args::Part) -> Result<std::sync::Arc<dyn 
 /// Opens for reading.
 pub(crate) fn read(path: &Path, how: &Opening) -> Result<Image> {
     let image = Image::read(path, how)?;
-    image.tell(path, &Standard);
+    image.tell(path, &Standard::new("read"));
     Ok(image)
 }
 

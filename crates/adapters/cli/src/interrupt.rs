@@ -35,6 +35,13 @@ pub fn asked() -> bool {
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// Forgets the signal that asked: the work that it meant has ended.
+pub fn forget() {
+    if let Some(flag) = FLAG.get() {
+        flag.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Fails if a signal asked to stop.
 pub fn check() -> Result<()> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }

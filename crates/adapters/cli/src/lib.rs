@@ -9,6 +9,7 @@
 
 mod args;
 mod cmd;
+pub mod complete;
 mod contain;
 pub mod control;
 pub mod daemon;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use args::Command;
+use clap::CommandFactory;
 use error::Failure;
 
 /// Name of the program, before its messages.
@@ -43,6 +45,7 @@ pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
 
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {
+    end_on_panic(complain);
     let Some(arguments) = helper::arguments(std::env::args_os()) else {
         return ExitCode::SUCCESS;
     };
@@ -52,6 +55,16 @@ pub fn main() -> ExitCode {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),
     })
+}
+
+/// A panic, which is a bug, ends the process, after a message: programs get errors, and the next
+/// mount recovers. A thread that unwound would commit half of a change to the image on its way, and
+/// leave others waiting for it.
+pub(crate) fn end_on_panic(log: impl Fn(&str) + Send + Sync + 'static) {
+    std::panic::set_hook(Box::new(move |info| {
+        log(&format!("internal error, please report it: {info}"));
+        std::process::abort();
+    }));
 }
 
 /// Runs `command` as the program of that name: with handlers of signals, and its failure as a
@@ -91,6 +104,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Info(args) => cmd::info::run(&args),
         Command::Check(args) => cmd::check::run(&args),
         Command::Repair(args) => cmd::repair::run(&args),
+        Command::Shell(args) => cmd::shell::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::Mkfs(args) => cmd::transfer::mkfs(&args),
         Command::Resize(args) => cmd::transfer::resize(&args),
@@ -107,6 +121,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ctl(args) => cmd::ctl::run(&args.command),
         Command::Top(args) => cmd::top::run(&args),
         Command::Preload(args) => cmd::preload::run(&args),
+        Command::Complete(args) => {
+            complete::run(args::Cli::command(), &args.words, &cmd::generated::values)
+        }
         Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
         Command::Man(args) => {
             cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())
@@ -119,5 +136,11 @@ mod tests {
     #[test]
     fn examples_are_commands() {
         crate::help::check_examples::<crate::args::Cli>(crate::args::examples::EXAMPLES);
+    }
+
+    #[test]
+    fn documents_have_commands_that_are_parsed() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
+        crate::help::check_documents::<crate::args::Cli>(root.as_ref(), "syncline");
     }
 }

@@ -24,6 +24,14 @@ pub(crate) fn man() -> String {
     )
 }
 
+/// Candidates for an option that begins with `tail`.
+pub(crate) fn values(tail: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    VOLUME_OPTIONS.iter().for_each(|row| found.extend(row.candidates(tail)));
+    MOUNT_OPTIONS.iter().for_each(|row| found.extend(row.candidates(tail)));
+    found
+}
+
 /// Lines of help as roff: a line that is indented by two is an option, the others are its text.
 fn section(title: &str, help: &str) -> String {
     let mut out = format!(".SH \"{title}\"\n");

@@ -7,10 +7,16 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use clap_complete::Shell;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
+
+/// Scripts of shells that ask the program (`complete.rs`).
+const DYNAMIC: [(&str, &str); 3] = [
+    ("bash", include_str!("complete.bash")),
+    ("fish", include_str!("complete.fish")),
+    ("zsh", include_str!("complete.zsh")),
+];
 
 /// Writes `generated.rs` with the completions and pages of a program.
 pub fn generate(command: &clap::Command) -> std::io::Result<()> {
@@ -19,19 +25,31 @@ pub fn generate(command: &clap::Command) -> std::io::Result<()> {
     let program = command.get_name().to_owned();
     let mut table = Vec::new();
     writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
-    for shell in Shell::value_variants() {
-        let path = clap_complete::generate_to(*shell, &mut command, &program, &out)?;
+    for (shell, script) in DYNAMIC {
+        let path = out.join(format!("{program}.{shell}"));
+        let text =
+            script.replace("@PROGRAM@", &program).replace("@ID@", &program.replace('-', "_"));
+        let path = compressed(&path, text.as_bytes())?;
+        writeln!(table, "    ({shell:?}, include_bytes!({path:?})),")?;
+    }
+    for shell in [Shell::Elvish, Shell::PowerShell] {
+        let path = clap_complete::generate_to(shell, &mut command, &program, &out)?;
         let path = compressed(&path, &std::fs::read(&path)?)?;
         writeln!(table, "    ({:?}, include_bytes!({path:?})),", shell.to_string())?;
     }
     writeln!(table, "];\nconst MAN_PAGES: &[(&str, &[u8])] = &[")?;
     command.build();
     page(&command, &program, "", &out, &mut table)?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|sub| !is_hidden(sub)) {
         page(sub, &program, sub.get_name(), &out, &mut table)?;
     }
     writeln!(table, "];")?;
     std::fs::write(out.join("generated.rs"), table)
+}
+
+/// True for commands without a page.
+fn is_hidden(command: &clap::Command) -> bool {
+    command.get_name() == "help" || command.is_hide_set()
 }
 
 fn page(

@@ -1,24 +1,218 @@
-//! Progress on standard error, where that is a terminal; nothing otherwise.
+//! Progress on standard error: how much of how much, how fast, the time left.
+//!
+//! A terminal gets one line that is drawn again, anything else a line every 30 s. Nothing is shown
+//! before the first step. The time left is that of the mean rate so far; it is left out as long as
+//! too little is done to tell, and if it is longer than a week.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Template of [`bytes`].
-const BYTES: &str = "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+use crate::format;
 
-/// A bar for `total` steps.
-pub fn bar(what: &str, total: u64) -> ProgressBar {
-    // Hidden by itself when standard error is no terminal.
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(what.to_owned());
-    bar
+/// Time between two drawings on a terminal, and between two lines elsewhere.
+const REDRAW: Duration = Duration::from_millis(100);
+const LINES: Duration = Duration::from_secs(30);
+/// Least time and share of the work behind a time left, and the longest one that is shown.
+const LEFT_AFTER: Duration = Duration::from_secs(1);
+const LEFT_SHARE: u64 = 1000;
+const LEFT_MAX_S: u64 = 7 * 86_400;
+/// Columns of the bar itself, and of a terminal that does not say.
+const BAR_COLUMNS: usize = 20;
+const COLUMNS: u16 = 80;
+
+struct State {
+    what: String,
+    done: u64,
+    /// 0: not known.
+    total: u64,
+    began: Instant,
+    shown: Instant,
+    is_drawn: bool,
 }
 
-/// A bar for bytes: how many of how many, how fast, the time left.
-pub fn bytes() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template(BYTES);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+/// The progress of one piece of work.
+pub struct Bar {
+    is_bytes: bool,
+    is_terminal: bool,
+    state: Mutex<State>,
+}
+
+/// Progress of `total` steps.
+pub fn bar(what: &str, total: u64) -> Bar {
+    Bar::new(what, total, false)
+}
+
+/// Progress in bytes.
+pub fn bytes(what: &str, total: u64) -> Bar {
+    Bar::new(what, total, true)
+}
+
+impl Bar {
+    fn new(what: &str, total: u64, is_bytes: bool) -> Bar {
+        let now = Instant::now();
+        let (what, is_terminal) = (what.to_owned(), stderr().is_terminal());
+        let state = State { what, done: 0, total, began: now, shown: now, is_drawn: false };
+        Bar { is_bytes, is_terminal, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic leaves no state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if somebody looks on, for whom the total is worth counting.
+    pub fn is_watched(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Names the work.
+    pub fn set_what(&self, what: String) {
+        self.state().what = what;
+    }
+
+    /// A stage of the work, whose steps and rate are its own.
+    pub fn stage(&self, what: &str, done: u64, total: u64) {
+        let mut state = self.state();
+        if state.what != what {
+            (state.what, state.began) = (what.to_owned(), Instant::now());
+        }
+        (state.done, state.total) = (done, total);
+        self.show(state);
+    }
+
+    /// Sets the total.
+    pub fn set_total(&self, total: u64) {
+        self.state().total = total;
+    }
+
+    /// Sets what is done.
+    pub fn set_done(&self, done: u64) {
+        let mut state = self.state();
+        state.done = done;
+        self.show(state);
+    }
+
+    /// Adds to what is done.
+    pub fn add(&self, steps: u64) {
+        let mut state = self.state();
+        state.done = state.done.saturating_add(steps);
+        self.show(state);
+    }
+
+    fn show(&self, mut state: MutexGuard<'_, State>) {
+        let wait = if self.is_terminal { REDRAW } else { LINES };
+        if state.done == 0 || state.shown.elapsed() < wait {
+            return;
+        }
+        state.shown = Instant::now();
+        let text = self.text(&state, state.began.elapsed());
+        if !self.is_terminal {
+            // The end is said by the command.
+            if state.done != state.total {
+                crate::complain(&text);
+            }
+            return;
+        }
+        state.is_drawn = true;
+        let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col);
+        let columns = usize::from(size.ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS));
+        let line = format::line(&format!("{}{text}", filled(&state))).into_owned();
+        let line: String = line.chars().take(columns.saturating_sub(1)).collect();
+        // Nobody looks at a standard error that is closed.
+        let _ = write!(stderr().lock(), "\r\x1b[K{line}");
+    }
+
+    /// Prints `print` where the bar was.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.clear();
+        print();
+    }
+
+    /// Removes the line.
+    pub fn clear(&self) {
+        if std::mem::take(&mut self.state().is_drawn) {
+            let _ = write!(stderr().lock(), "\r\x1b[K");
+        }
+    }
+
+    fn text(&self, state: &State, elapsed: Duration) -> String {
+        let amount = |n: u64| if self.is_bytes { format::size(n) } else { n.to_string() };
+        let mut text = format!("{}: {}", state.what, amount(state.done));
+        if state.total > 0 {
+            text += &format!(" of {}", amount(state.total));
+        }
+        if self.is_bytes && elapsed >= LEFT_AFTER {
+            let rate = state.done as f64 / elapsed.as_secs_f64();
+            text += &format!(", {}/s", format::size(rate as u64));
+        }
+        if let Some(left) = left(state.done, state.total, elapsed) {
+            text += &format!(", {left} left");
+        }
+        text
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The bar itself, where the total is known.
+fn filled(state: &State) -> String {
+    if state.total == 0 {
+        return String::new();
+    }
+    let share = state.done.min(state.total) as f64 / state.total as f64;
+    let full = (share * BAR_COLUMNS as f64) as usize;
+    format!("[{}{}] ", "#".repeat(full), "-".repeat(BAR_COLUMNS - full))
+}
+
+/// The time left, in its two largest units.
+fn left(done: u64, total: u64, elapsed: Duration) -> Option<String> {
+    let rest = total.checked_sub(done).filter(|rest| *rest > 0 && done > total / LEFT_SHARE)?;
+    let seconds = elapsed.as_secs_f64() * rest as f64 / done as f64;
+    if elapsed < LEFT_AFTER || seconds > LEFT_MAX_S as f64 {
+        return None;
+    }
+    let s = seconds.ceil() as u64;
+    Some(match s {
+        ..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_shown_where_it_can_be_told() {
+        let after = |seconds, done, total| left(done, total, Duration::from_secs(seconds));
+        assert_eq!(after(10, 50, 100).as_deref(), Some("10 s"));
+        assert_eq!(after(100, 50, 100).as_deref(), Some("1 min 40 s"));
+        assert_eq!(after(8000, 50, 100).as_deref(), Some("2 h 13 min"));
+        assert_eq!(after(100_000, 50, 100).as_deref(), Some("1 d 3 h"));
+        // Too early, a total that is not known, the end, weeks.
+        for (seconds, done, total) in
+            [(0, 1, 2), (10, 1, 100_000), (10, 5, 0), (10, 5, 5), (10, 0, 5), (100_000, 1, 900)]
+        {
+            assert_eq!(after(seconds, done, total), None, "{done} of {total} in {seconds} s");
+        }
+    }
+
+    #[test]
+    fn bytes_have_a_rate_and_steps_none() {
+        let text = |bar: &Bar, done| {
+            bar.set_done(done);
+            bar.text(&bar.state(), Duration::from_secs(4))
+        };
+        let all = bytes("import", 4 << 20);
+        assert_eq!(text(&all, 1 << 20), "import: 1.0 MiB of 4.0 MiB, 256.0 KiB/s, 12 s left");
+        assert_eq!(text(&bytes("import", 0), 1 << 20), "import: 1.0 MiB, 256.0 KiB/s");
+        assert_eq!(text(&bar("runs", 3), 1), "runs: 1 of 3, 8 s left");
+    }
 }

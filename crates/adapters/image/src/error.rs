@@ -67,6 +67,9 @@ impl ImageError {
 
     /// A failed call of this system on `path`.
     pub fn host(path: &Path, err: &std::io::Error) -> ImageError {
+        if crate::platform::is_stop(err) {
+            return ImageError::Stopped;
+        }
         // A call on a path has no other connection than that of a FUSE mount to its server.
         if err.kind() == std::io::ErrorKind::NotConnected {
             let text = "the server of this mount died; detach it with `syncline umount DIR`";

@@ -7,7 +7,7 @@
 //!                              -> archive tar archives in and out
 //!   oci: container images -> build: a new image, laid out in one pass
 //!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
-//!   stream: compressed bytes; mkfs: a new image
+//!   stream: compressed bytes; stoppable: pipes; mkfs: a new image
 //! ```
 //!
 //! Promises
@@ -37,6 +37,7 @@ mod platform;
 pub mod qcow2;
 pub mod resize;
 mod staged;
+pub mod stoppable;
 pub mod stream;
 
 pub use error::{ImageError, Result, plain, sentence};
@@ -48,9 +49,14 @@ pub use staged::{Staged, check_outputs, write_file};
 
 /// Progress, remarks and cancellation of work on an image.
 pub trait Watch {
+    /// The function that says whether to stop, for reads that wait ([`stoppable`]).
+    fn stop_check(&self) -> fn() -> bool {
+        || false
+    }
+
     /// Returns whether to stop; the work ends with [`ImageError::Stopped`].
     fn stopped(&self) -> bool {
-        false
+        self.stop_check()()
     }
 
     /// Takes a remark: what could not be kept, what was left out.

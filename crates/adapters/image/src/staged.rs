@@ -1,4 +1,5 @@
-//! Files that are complete or not there: written beside their place, then renamed.
+//! Files that are complete or not there: written beside their place, then renamed. A device, pipe
+//! or terminal that has the name is written to, never replaced.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,12 @@ use crate::error::{ImageError, Result};
 
 /// A file on its way: written under a temporary name beside its own, renamed by `commit`, removed
 /// when it is dropped before.
-pub struct Staged(PathBuf, File);
+pub struct Staged {
+    temporary: PathBuf,
+    file: File,
+    /// It has its name already: something that is no file.
+    in_place: bool,
+}
 
 impl Staged {
     /// A place for `path`.
@@ -28,6 +34,11 @@ impl Staged {
 
     /// A link or file that has the temporary name goes: it is nobody's but ours.
     fn made(path: &Path, mode: u32) -> Result<Staged> {
+        let host = |err| ImageError::host(path, &err);
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+            let file = File::options().write(true).open(path).map_err(host)?;
+            return Ok(Staged { temporary: path.to_owned(), file, in_place: true });
+        }
         let temporary = temporary_name(path);
         let _ = std::fs::remove_file(&temporary);
         let mut options = File::options();
@@ -37,13 +48,13 @@ impl Staged {
         // Elsewhere a file has the rights of its directory.
         #[cfg(not(unix))]
         let _ = mode;
-        let made = options.open(&temporary);
-        Ok(Staged(temporary, made.map_err(|err| ImageError::host(path, &err))?))
+        let file = options.open(&temporary).map_err(host)?;
+        Ok(Staged { temporary, file, in_place: false })
     }
 
-    /// Returns the temporary path.
+    /// Returns the path where it is written.
     pub fn temporary(&self) -> &Path {
-        &self.0
+        &self.temporary
     }
 
     /// The empty file.
@@ -51,7 +62,7 @@ impl Staged {
     /// # Errors
     /// As [`Staged::new`].
     pub fn file(&self, path: &Path) -> Result<File> {
-        self.1.try_clone().map_err(|err| ImageError::host(path, &err))
+        self.file.try_clone().map_err(|err| ImageError::host(path, &err))
     }
 
     /// Gives it its name.
@@ -59,14 +70,19 @@ impl Staged {
     /// # Errors
     /// It cannot be renamed.
     pub fn commit(self, path: &Path) -> Result<()> {
-        std::fs::rename(&self.0, path).map_err(|err| ImageError::host(path, &err))
+        if self.in_place {
+            return Ok(());
+        }
+        std::fs::rename(&self.temporary, path).map_err(|err| ImageError::host(path, &err))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Gone already after a commit.
-        let _ = std::fs::remove_file(&self.0);
+        if !self.in_place {
+            // Gone already after a commit.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
     }
 }
 
@@ -77,18 +93,14 @@ fn temporary_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Writes a file under a temporary name and renames it. What is no regular file (a pipe, a
-/// terminal) is written to directly.
+/// Writes a file under a temporary name and renames it.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |err: std::io::Error| ImageError::host(path, &err);
-    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-        return std::fs::write(path, bytes).map_err(failed);
-    }
     let staged = Staged::new(path)?;
-    std::io::Write::write_all(&mut &staged.1, bytes).map_err(failed)?;
+    let written = std::io::Write::write_all(&mut &staged.file, bytes);
+    written.map_err(|err| ImageError::host(path, &err))?;
     staged.commit(path)
 }
 

@@ -19,7 +19,7 @@
 //! against plain models and exact figures.
 
 use crate::index::PageIndex;
-use crate::policy::{Accept, Access, Entry, Order, entry};
+use crate::policy::{Accept, Access, Entry, Order, entry, simulation};
 use crate::{CacheError, FrameId, Frames, PageKey};
 use rustc_hash::FxHashMap;
 
@@ -133,7 +133,7 @@ impl Simulator {
 
     /// Runs a policy on `capacity` frames (at least one).
     pub fn of(entry: &Entry, capacity: usize, write_back: WriteBack) -> Self {
-        Simulator((entry.simulate)(Setup { capacity: capacity.max(1), write_back }))
+        Simulator(simulation(entry, Setup { capacity: capacity.max(1), write_back }))
     }
 
     /// Records accesses to the device from now on, for [`Simulator::take_device_accesses`].

@@ -159,6 +159,18 @@ impl FsError {
         }
     }
 
+    /// The error that a latch keeps: its text without the next step, which is the latch's own.
+    pub(crate) fn latched(&self) -> FsError {
+        FsError::Latched(match self {
+            FsError::Latched(cause) => cause.clone(),
+            FsError::Io(device) => device.to_string(),
+            FsError::Corrupt { inode, block, offset, what } => {
+                format!("corrupt image: {what}{}", place(*inode, *block, *offset))
+            }
+            other => other.to_string(),
+        })
+    }
+
     /// An [`FsError::Invalid`] with this text.
     pub fn invalid(text: impl Into<String>) -> FsError {
         FsError::Invalid(text.into())
@@ -207,6 +219,16 @@ impl From<OndiskError> for FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_latch_advises_once() {
+        let io = FsError::Io(DeviceError::ReadOnly);
+        for text in [io.latched().to_string(), io.latched().latched().to_string()] {
+            assert_eq!(text.matches("syncline recover").count(), 1, "{text}");
+        }
+        let corrupt = FsError::Corrupt { inode: None, block: None, offset: None, what: "x".into() };
+        assert!(!corrupt.latched().to_string().contains("e2fsck"), "{corrupt}");
+    }
 
     #[test]
     fn corruption_names_its_place() {

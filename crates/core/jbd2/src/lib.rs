@@ -23,8 +23,8 @@
 //! - `start` waits in three cases only:
 //!   1. The running transaction is being frozen. `start` waits until the open handles have ended
 //!      and the block images are referenced.
-//!   2. The transaction is full. `start` commits it. With [`JournalOptions::owner_commits`] only
-//!      the code that owns the journal commits: `start` waits until handles return unused credits.
+//!   2. The transaction is full. `start` commits it. With [`JournalOptions::owner_commits`] it
+//!      does not commit: it waits until other handles end and return unused credits.
 //!   3. The log is out of space. `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -34,8 +34,8 @@
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
 //!   flush was issued is durable.
-//! - A thread that holds a handle does not commit. Some locks are held by threads that start a
-//!   handle. A thread that holds a handle does not wait for such a lock.
+//! - A thread that holds a handle does not commit. Some locks are held while a handle starts. No
+//!   thread waits for one of these while it holds a handle.
 //! - A freed block is not overwritten on the device before its free is durable
 //!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
 //!   again at once and journal its new contents. Both changes are recovered together

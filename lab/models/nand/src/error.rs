@@ -5,13 +5,11 @@
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NandError {
     /// No built-in profile has this name.
-    #[error(
-        "no device profile is called '{name}'; nearest: {nearest}; `syncline-lab devices` lists all"
-    )]
+    #[error("no device profile is called '{name}'{nearest}; `syncline-lab devices` lists all")]
     UnknownProfile {
         /// The request.
         name: String,
-        /// Up to three names, nearest first.
+        /// `; nearest: ` and up to three names, nearest first; empty if none is near.
         nearest: String,
     },
     /// The TOML text is not a profile: syntax, a missing key, an unknown key, a wrong type.

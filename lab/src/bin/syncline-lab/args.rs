@@ -72,6 +72,7 @@ pub enum Command {
     Lifetime(Lifetime),
     Probe(Probe),
     Completions(Completions),
+    Complete(Complete),
     Man(Man),
 }
 

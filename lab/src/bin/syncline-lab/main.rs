@@ -13,8 +13,9 @@ mod tracefs;
 use std::process::ExitCode;
 
 use args::Command;
+use clap::CommandFactory;
 use syncline_cli::error::Failure;
-use syncline_cli::{conclude, help, version};
+use syncline_cli::{complete, conclude, help, version};
 use syncline_lab::report::About;
 
 fn main() -> ExitCode {
@@ -40,6 +41,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Latency(args) => cmd::latency::run(&args),
         Command::Lifetime(args) => cmd::lifetime::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
+        Command::Complete(args) => {
+            complete::run(args::Cli::command(), &args.words, &cmd::generated::values)
+        }
         Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
         Command::Man(args) => {
             cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())
@@ -62,5 +66,11 @@ mod tests {
     #[test]
     fn examples_are_commands() {
         syncline_cli::help::check_examples::<super::args::Cli>(super::args::examples::EXAMPLES);
+    }
+
+    #[test]
+    fn documents_have_commands_that_are_parsed() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        syncline_cli::help::check_documents::<super::args::Cli>(root.as_ref(), "syncline-lab");
     }
 }

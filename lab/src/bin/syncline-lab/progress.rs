@@ -1,18 +1,17 @@
-//! Progress of a measurement on standard error, where that is a terminal.
+//! Progress of a measurement on standard error.
 
 use std::sync::{Mutex, PoisonError};
 
-use indicatif::ProgressBar;
-pub(crate) use syncline_cli::progress::bar;
+pub(crate) use syncline_cli::progress::{Bar, bar};
 use syncline_cli::{complain, interrupt};
 use syncline_lab::Observer;
 
 /// Observer of a measuring command: a bar for each count, Ctrl-C, complaints on standard error.
 #[derive(Default)]
-pub(crate) struct Terminal(Mutex<Option<ProgressBar>>);
+pub(crate) struct Terminal(Mutex<Option<Bar>>);
 
 impl Terminal {
-    fn with(&self, change: impl FnOnce(&ProgressBar)) {
+    fn with(&self, change: impl FnOnce(&Bar)) {
         // A bar has no state that a panic could leave half done.
         let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bar) = &*bar {
@@ -28,17 +27,17 @@ impl Observer for Terminal {
 
     fn position(&self, done: u64, total: u64) {
         self.with(|bar| {
-            bar.set_length(total);
-            bar.set_position(done);
+            bar.set_total(total);
+            bar.set_done(done);
         });
     }
 
     fn advance(&self, steps: u64) {
-        self.with(|bar| bar.inc(steps));
+        self.with(|bar| bar.add(steps));
     }
 
     fn end(&self) {
-        self.with(ProgressBar::finish_and_clear);
+        self.with(Bar::clear);
     }
 
     fn stopped(&self) -> bool {

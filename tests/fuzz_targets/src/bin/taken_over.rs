@@ -2,12 +2,15 @@
 //!
 //! The request `takeover` on its control socket tries everything that a process without rights must
 //! not be able to do. The answer has one line for each attempt: a name, and the errno or `done`.
+//! With [`PANIC`] in the environment of the mount, the request is a bug.
 
 use std::ffi::CStr;
 use std::process::ExitCode;
 
 use libc::{c_long, c_void};
 
+/// Variable of the environment.
+const PANIC: &str = "TAKEN_OVER_PANIC";
 /// Largest number of a descriptor that is tried.
 const DESCRIPTORS: i32 = 512;
 /// A place behind the end of any image of the test.
@@ -158,6 +161,7 @@ fn behind_the_end() -> Vec<(String, i32)> {
 }
 
 fn attack() -> String {
+    assert!(std::env::var_os(PANIC).is_none(), "a bug");
     let attempts = on_files().into_iter().chain(on_others());
     let mut tried: Vec<(String, i32)> =
         attempts.map(|attempt| (attempt.0.to_owned(), errno(&attempt))).collect();

@@ -1,6 +1,8 @@
-//! A serving process that is taken over can do nothing but its work (`src/bin/taken_over.rs`).
+//! A serving process that is taken over can do nothing but its work, and one that has a bug ends
+//! (`src/bin/taken_over.rs`).
 
 use std::fs::Permissions;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -49,6 +51,42 @@ fn served_by(user: u32, options: &str, work: impl FnOnce(&Path)) {
     let unmounted = Command::new(&program).arg("umount").arg(&dir).status().unwrap();
     assert!(unmounted.success());
     e2fsck_clean(&image).unwrap();
+}
+
+/// A thread that panics takes the process with it: no program waits for ever, nothing of what the
+/// thread was at is written, and what was synced is there after recovery.
+#[test]
+fn a_panic_ends_the_process() {
+    if !require("a_panic_ends_the_process", &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let image = mkfs(&ImageSpec::default());
+    let run = |words: &[&str], path: &Path| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_taken_over"));
+        program.env("TAKEN_OVER_PANIC", "1").args(words).arg(path);
+        program
+    };
+    assert!(run(&["mount"], image.path()).arg(place.path()).status().unwrap().success());
+    let mut file = std::fs::File::create(place.path().join("file")).unwrap();
+    file.write_all(b"synced").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(!run(&["attack"], place.path()).output().unwrap().status.success());
+    let gone = loop {
+        // Answers come until the last file of the process is closed.
+        if let Err(gone) = std::fs::read_dir(place.path()) {
+            break gone;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(gone.raw_os_error(), Some(libc::ENOTCONN));
+    let unmounted = run(&["umount"], place.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&unmounted.stderr).contains("run `syncline recover`"));
+    assert!(run(&["recover"], image.path()).status().unwrap().success());
+    e2fsck_clean(image.path()).unwrap();
+    let file = format!("{}:/file", image.path().display());
+    assert_eq!(run(&["cat"], Path::new(&file)).output().unwrap().stdout, b"synced");
 }
 
 fn attack(dir: &Path) -> Vec<(String, String)> {

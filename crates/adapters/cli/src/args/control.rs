@@ -131,6 +131,7 @@ pub struct Top {
     #[arg(long)]
     pub once: bool,
     /// Serve a page that refreshes itself, for browsers on this machine; port 0 picks a free one.
+    /// /metrics has all numbers of the status for Prometheus.
     #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with = "once", value_parser = address)]
     pub web: Option<SocketAddr>,
     /// Milliseconds between two updates.

@@ -78,6 +78,14 @@ pub const EXAMPLES: crate::help::Examples = &[
         ],
     ),
     ("repair", &[["syncline repair -y --undo disk.undo disk.img", "mend what `check` found"]]),
+    (
+        "shell",
+        &[
+            ["syncline shell disk.img", "looks around"],
+            ["syncline shell disk.img -c du -c find", "commands of the arguments"],
+            ["syncline shell -w disk.img", "changes files too"],
+        ],
+    ),
     ("recover", &[["syncline recover disk.img", "after a crash, before other tools read it"]]),
     (
         "mount",

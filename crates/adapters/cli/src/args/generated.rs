@@ -1,10 +1,14 @@
 //! The command line of `completions` and `man`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 
 /// Print a shell's completion script.
+///
+/// In bash, fish and zsh it completes values of options and files of images too: the script calls
+/// this program.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Shell.
@@ -20,4 +24,13 @@ pub struct Man {
     /// Write all pages to this directory instead.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub all: Option<PathBuf>,
+}
+
+/// Print the candidates for the last of these words, one a line, for the scripts of `completions`.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub struct Complete {
+    /// The words behind the name of the program.
+    #[arg(last = true)]
+    pub words: Vec<OsString>,
 }

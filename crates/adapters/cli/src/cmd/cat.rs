@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Cat) -> Result<()> {
     out.flush().and(done)
 }
 
-fn print(vol: &Volume, place: &Place, out: &mut Out) -> Result<()> {
+pub(super) fn print(vol: &Volume, place: &Place, out: &mut Out) -> Result<()> {
     let inode = vol.resolve(&place.path)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut at = 0;

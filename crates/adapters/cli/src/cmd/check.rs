@@ -49,9 +49,7 @@ fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Resul
     let at = |failure: Failure| failure.at(path.display());
     let bar = progress::bar("checking", 0);
     let mut follow = |at: CheckProgress| {
-        bar.set_prefix(at.stage);
-        bar.set_length(at.total);
-        bar.set_position(at.done);
+        bar.stage(at.stage, at.done, at.total);
         !crate::interrupt::asked()
     };
     let report = if args.replay {
@@ -75,7 +73,7 @@ fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Resul
             _ => report,
         }
     };
-    bar.finish_and_clear();
+    bar.clear();
     let report = report.map_err(|err| at(err.into()))?;
     crate::interrupt::check()?;
     Ok(report)

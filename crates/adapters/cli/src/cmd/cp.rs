@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use indicatif::ProgressBar;
-use syncline_image::Watch;
-use syncline_image::copy::{Options, copy};
+use syncline_image::copy::{Options, Outcome, copy};
 
 use crate::args::Cp;
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
-use crate::image::Place;
-use crate::{image, interrupt, progress};
+use crate::image;
+use crate::image::{Place, Standard};
 
 /// Copies.
 pub(crate) fn run(args: &Cp) -> Result<()> {
@@ -23,17 +21,24 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
             return Err(Failure::Usage(text.into()));
         }
     };
-    let options = Options {
+    let opening = image::opening(&args.part, bounds(&args.paths, target));
+    let options = Options { opening, ..options(args) };
+    complete(copy(sources, target, options, &Standard::new("copied"))?)
+}
+
+/// Options of a copy, without those of opening images.
+pub(super) fn options(args: &Cp) -> Options {
+    Options {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
         devices: args.devices || args.archive,
         special_bits: args.archive,
-        opening: image::opening(&args.part, bounds(&args.paths, target)),
-    };
-    let shown = Shown(progress::bytes());
-    let done = copy(sources, target, options, &shown);
-    shown.0.finish_and_clear();
-    let outcome = done?;
+        ..Options::default()
+    }
+}
+
+/// Fails if files were left out.
+pub(super) fn complete(outcome: Outcome) -> Result<()> {
     let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
     let count = outcome.failures;
     crate::complain(&format!("{count} files were not copied, see above; copy them again"));
@@ -57,29 +62,4 @@ fn bounds(paths: &[OsString], target: &OsString) -> Bounds {
         }
     }
     bounds
-}
-
-/// Bytes so far, of how many, and how fast.
-struct Shown(ProgressBar);
-
-impl Watch for Shown {
-    fn stopped(&self) -> bool {
-        interrupt::asked()
-    }
-
-    fn remark(&self, text: &str) {
-        self.0.suspend(|| crate::complain(text));
-    }
-
-    fn wants_total(&self) -> bool {
-        !self.0.is_hidden()
-    }
-
-    fn total(&self, bytes: u64) {
-        self.0.set_length(bytes);
-    }
-
-    fn copied(&self, bytes: u64) {
-        self.0.inc(bytes);
-    }
 }

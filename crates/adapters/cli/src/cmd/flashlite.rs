@@ -9,12 +9,14 @@ use std::path::Path;
 use serde_json::json;
 use syncline_device::SplitMix64;
 use syncline_flashlite::{Error as FlashliteError, Log, Options, Progress, Rearrange};
+use syncline_image::stoppable::Stoppable;
 
 use crate::args::{
     FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange, FlashliteWrite,
 };
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
+use crate::progress::Bar;
 use crate::{interrupt, progress};
 
 /// Bytes read at once.
@@ -52,11 +54,11 @@ fn write(args: &FlashliteWrite) -> Result<()> {
     }
     let written = match (&args.file, args.shuffle) {
         (Some(path), Some(piece)) => shuffled(args, &log, path, piece),
-        (Some(path), None) => {
-            let mut file = fs::File::open(path).map_err(|err| Failure::host(path, &err))?;
-            in_order(args, &log, path, &mut file)
+        (Some(path), None) => in_order(args, &log, path, Stoppable::open(path, interrupt::asked)),
+        (None, _) => {
+            let input = Stoppable::standard_input(interrupt::asked);
+            in_order(args, &log, Path::new("standard input"), input)
         }
-        (None, _) => in_order(args, &log, Path::new("standard input"), &mut io::stdin().lock()),
     };
     // What was written before a failure or Ctrl-C is kept.
     log.close().map_err(at_log)?;
@@ -65,13 +67,19 @@ fn write(args: &FlashliteWrite) -> Result<()> {
     out.flush()
 }
 
-fn in_order(args: &FlashliteWrite, log: &Log, path: &Path, from: &mut dyn io::Read) -> Result<u64> {
+fn in_order(
+    args: &FlashliteWrite,
+    log: &Log,
+    path: &Path,
+    from: io::Result<Stoppable>,
+) -> Result<u64> {
+    let mut from = from.map_err(|err| Failure::host(path, &err))?;
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     let mut at = args.offset;
     loop {
         interrupt::check()?;
         chunk.clear();
-        let read = from.take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+        let read = from.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
         if read.map_err(|err| Failure::host(path, &err))? == 0 {
             return Ok(at - args.offset);
         }
@@ -188,18 +196,18 @@ fn cat(args: &FlashliteLog) -> Result<()> {
 }
 
 /// Moves a bar, and says whether to go on.
-fn follow(bar: &indicatif::ProgressBar) -> impl FnMut(Progress) -> ControlFlow<()> {
+fn follow(bar: &Bar) -> impl FnMut(Progress) -> ControlFlow<()> {
     move |now| {
-        bar.set_position(now.done_bytes);
+        bar.set_done(now.done_bytes);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
 fn check(args: &FlashliteLog) -> Result<()> {
     let log = read(&args.log)?;
-    let bar = progress::bar("checking", log.len());
+    let bar = progress::bytes("checked", log.len());
     let checked = log.check(&mut follow(&bar));
-    bar.finish_and_clear();
+    bar.clear();
     let checked = checked?;
     let mut out = Out::new();
     for (offset, len) in &checked.damaged {
@@ -225,10 +233,10 @@ fn rearrange(args: &FlashliteRearrange) -> Result<()> {
     }
     let release = args.release || args.in_place;
     let log = writable(&args.log, release)?;
-    let bar = progress::bar("rearranging", log.len());
+    let bar = progress::bytes("rearranged", log.len());
     let options = Rearrange { release, ..Rearrange::default() };
     let done = log.rearrange_to_file(file, options, &mut follow(&bar));
-    bar.finish_and_clear();
+    bar.clear();
     let done = done.map_err(|err| Failure::from(err).at(file.display()))?;
     if args.release {
         fs::remove_file(&args.log).map_err(|err| Failure::host(&args.log, &err))?;

@@ -11,13 +11,15 @@ use syncline_image::archive::{self, IdMap, Rules};
 use syncline_image::build::{NewTree, build};
 use syncline_image::copy::{Outcome, Pins, fill, fill_new};
 use syncline_image::oci::{Form, Layers, Platform, Source};
-use syncline_image::{Image, ImageError, Opening, mkfs, stream};
+use syncline_image::stoppable::Stoppable;
+use syncline_image::{Image, ImageError, Opening, Watch, mkfs, stream};
 
 use super::transfer::epoch_s;
 use crate::args::{self as arguments, Import};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::image::{self, Standard};
+use crate::interrupt;
 
 /// Room in an image whose size is not given.
 const DEFAULT_SPARE: Spare = Spare::Bytes(16 << 20);
@@ -97,12 +99,13 @@ pub(crate) fn run(args: &Import) -> Result<()> {
     // Nobody reads it yet.
     bounds.enter();
     let rules = rules(args)?;
+    let watch = Standard::new("imported");
     match &from {
         From::Directory(source) => {
             let pins = pins(args, epoch_s);
             let mut left_out = Ok(());
             let made = make(args, target, epoch_s, |tree| {
-                let outcome = fill_new(tree, source, pins, &Standard)?;
+                let outcome = fill_new(tree, source, pins, &watch)?;
                 left_out = complete(outcome);
                 // Nothing half-made stays.
                 if left_out.is_ok() { Ok(()) } else { Err(ImageError::Stopped) }
@@ -111,24 +114,24 @@ pub(crate) fn run(args: &Import) -> Result<()> {
         }
         From::Archive(volumes) => {
             // A file that cannot be read makes no image.
-            let mut from = opened(volumes)?;
+            let mut from = opened(volumes, &watch)?;
             make(args, target, epoch_s, |tree| {
-                let done = archive::import_new(&mut from, tree, &rules, &Standard);
+                let done = archive::import_new(&mut from, tree, &rules, &watch);
                 done.map_err(|err| at(volumes, err))
             })
         }
         From::Container(source) => {
             let scratch = target.parent().filter(|dir| !dir.as_os_str().is_empty());
             let scratch = scratch.unwrap_or(Path::new("."));
-            let layers = source.layers(platform(args)?.as_ref(), scratch, &Standard)?;
+            let layers = source.layers(platform(args)?.as_ref(), scratch, &watch)?;
             make(args, target, epoch_s, |tree| {
-                let done = layers.unpack(tree, &rules, &Standard);
+                let done = layers.unpack(tree, &rules, &watch);
                 done.map_err(|err| err.at(source.path.display()))
             })
         }
         From::Layers(paths) => {
             let layers = Layers::of_files(paths)?;
-            make(args, target, epoch_s, |tree| layers.unpack(tree, &rules, &Standard))
+            make(args, target, epoch_s, |tree| layers.unpack(tree, &rules, &watch))
         }
     }
 }
@@ -208,20 +211,24 @@ fn import_into(
         how = Opening { clock: Arc::new(VirtualClock::new(seconds * 1_000_000_000)), ..how };
     }
     let image = Image::write(target, &how)?;
+    let watch = Standard::new("imported");
     if let From::Directory(source) = from {
-        let done = fill(&image, source, pins(args, epoch_s), &Standard);
+        let done = fill(&image, source, pins(args, epoch_s), &watch);
         return complete(image.close(done)?);
     }
     let volumes = from.paths();
     let done = rules(args).and_then(|rules| {
-        let done = archive::import(&mut opened(&volumes)?, &image, &rules, &Standard);
+        let done = archive::import(&mut opened(&volumes, &watch)?, &image, &rules, &watch);
         Ok(done.map_err(|err| at(&volumes, err))?)
     });
     image.close(done)
 }
 
-fn opened(volumes: &[PathBuf]) -> syncline_image::Result<Vec<Box<dyn Read>>> {
-    volumes.iter().map(|path| stream::open(path)).collect()
+/// The volumes of an archive. Their sizes tell how much there is, unless they are compressed.
+fn opened(volumes: &[PathBuf], watch: &Standard) -> syncline_image::Result<Vec<Box<dyn Read>>> {
+    let sizes: Option<Vec<u64>> = volumes.iter().map(|path| stream::plain_size(path)).collect();
+    watch.total(sizes.unwrap_or_default().iter().sum());
+    volumes.iter().map(|path| stream::open(path, interrupt::asked)).collect()
 }
 
 /// Names the archive, of which the first volume has the name.
@@ -233,7 +240,10 @@ fn at(volumes: &[PathBuf], err: ImageError) -> ImageError {
 fn rules(args: &Import) -> Result<Rules> {
     let map = |path: &Option<PathBuf>, of: fn(&[u8]) -> syncline_image::Result<IdMap>| {
         let Some(path) = path else { return Ok(IdMap::default()) };
-        let text = std::fs::read(path).map_err(|err| Failure::host(path, &err))?;
+        let mut text = Vec::new();
+        let read = Stoppable::open(path, interrupt::asked)
+            .and_then(|mut file| file.read_to_end(&mut text));
+        read.map_err(|err| Failure::host(path, &err))?;
         of(&text).map_err(|err| Failure::from(err.at(path.display())))
     };
     Ok(Rules {

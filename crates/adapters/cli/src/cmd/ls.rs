@@ -20,6 +20,13 @@ pub(crate) fn run(args: &Ls) -> Result<()> {
     out.flush().and(done)
 }
 
+/// Lists places of an open volume.
+pub(super) fn list(args: &Ls, vol: &Volume, places: &[Place], out: &mut Out) -> Result<()> {
+    let (headings, mut first) = (args.recursive || places.len() > 1, true);
+    let mut listing = Listing { args, vol, out, headings, first: &mut first };
+    places.iter().try_for_each(|place| listing.list(place).map_err(|err| err.at(place.shown())))
+}
+
 struct Listing<'a> {
     args: &'a Ls,
     vol: &'a Volume,

@@ -26,6 +26,7 @@ pub(crate) mod repair;
 pub(crate) use reopened::Pin;
 pub(crate) mod rm;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod top;

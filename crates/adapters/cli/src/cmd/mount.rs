@@ -214,7 +214,8 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         }
     };
     drop(volume);
-    end_on_panic(Arc::clone(&log));
+    let to_log = Arc::clone(&log);
+    crate::end_on_panic(move |line| to_log(line));
     if let Some(null) = null {
         ready(&null).map_err(|err| Failure::host(dir, &err))?;
         if !layers.missing.is_empty() {
@@ -452,12 +453,3 @@ fn ready(null: &File) -> std::io::Result<()> {
 }
 
 pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// A worker that panics would leave its program waiting for ever: the process ends instead, the
-/// programs get errors, and the next mount recovers.
-fn end_on_panic(log: Log) {
-    std::panic::set_hook(Box::new(move |info| {
-        log(&format!("internal error, please report it: {info}"));
-        std::process::abort();
-    }));
-}

@@ -61,12 +61,10 @@ fn repair(args: &Repair) -> Result<()> {
     }
     let bar = progress::bar("repairing", 0);
     let plan = Plan::new(&dev, &mut |at: CheckProgress| {
-        bar.set_prefix(at.stage);
-        bar.set_length(at.total);
-        bar.set_position(at.done);
+        bar.stage(at.stage, at.done, at.total);
         !crate::interrupt::asked()
     });
-    bar.finish_and_clear();
+    bar.clear();
     let plan = plan?;
     crate::interrupt::check()?;
     let writes = args.yes || args.preen && plan.after.is_clean();

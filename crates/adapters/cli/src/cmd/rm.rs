@@ -10,6 +10,6 @@ use crate::image::{self, Standard};
 pub(crate) fn run(args: &Rm) -> Result<()> {
     let how = Removal { recursive: args.recursive, force: args.force };
     image::for_each(&args.paths, &args.part, true, &mut |vol, place| {
-        Ok(remove(vol, &place.path, how, &Standard)?)
+        Ok(remove(vol, &place.path, how, &Standard::new("removed"))?)
     })
 }

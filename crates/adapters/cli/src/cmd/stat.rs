@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Stat) -> Result<()> {
     out.flush().and(done)
 }
 
-fn show(vol: &Volume, place: &Place, extents: bool, out: &mut Out) -> Result<()> {
+pub(super) fn show(vol: &Volume, place: &Place, extents: bool, out: &mut Out) -> Result<()> {
     let inode = vol.resolve_nofollow(&place.path)?;
     let attr = vol.getattr(&inode);
     out.text("  File: ")?;

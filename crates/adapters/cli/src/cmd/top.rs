@@ -47,7 +47,7 @@ fn terminal_failed(err: &std::io::Error) -> Failure {
 
 /// The last two documents.
 pub(super) struct Seen {
-    document: Value,
+    pub(super) document: Value,
     pub(super) at: Instant,
     before: Option<(Value, Duration)>,
 }

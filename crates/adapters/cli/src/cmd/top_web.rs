@@ -3,6 +3,7 @@
 //! ```text
 //!   this thread: a document each interval -> JSON        /           the page, with its charts
 //!                a request -> a thread that answers      /live.json  the newest figures
+//!                                                        /metrics    the status for Prometheus
 //! ```
 //!
 //! Only loopback addresses are listened on, and only requests that name one as their host are
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tiny_http::{Header, Request, Response, Server};
 
 use super::top::Seen;
@@ -45,6 +47,20 @@ fn page(title: &str, interval: Duration) -> String {
 /// Text as it stands in HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('@', "&#64;")
+}
+
+/// Numbers of a status in Prometheus' text format, named by their paths: `syncline_cache_hits 7`.
+/// What depends on the state, as lists of files, is left out.
+fn metrics(value: &Value, name: &str, out: &mut String) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(key, inner)| {
+            let safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+            metrics(inner, &format!("{name}_{}", key.chars().map(safe).collect::<String>()), out);
+        }),
+        Value::Number(number) => out.push_str(&format!("{name} {number}\n")),
+        Value::Bool(set) => out.push_str(&format!("{name} {}\n", u8::from(*set))),
+        _ => {}
+    }
 }
 
 /// Serves the page until Ctrl-C or until what it shows has ended.
@@ -80,6 +96,11 @@ pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Resu
             _ if !is_local(&request) => Err(403),
             "/" => Ok((Arc::clone(&page), "text/html; charset=utf-8")),
             "/live.json" => Ok((Arc::clone(&live), "application/json")),
+            "/metrics" => {
+                let mut text = String::new();
+                metrics(&seen.document, "syncline", &mut text);
+                Ok((text.into(), "text/plain; version=0.0.4"))
+            }
             _ => Err(404),
         };
         let taken = found.is_ok().then(|| Arc::clone(&answers));
@@ -122,6 +143,14 @@ fn answer(request: Request, text: &str, kind: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_a_status_are_metrics() {
+        let status = serde_json::json!({"a": {"b-c": 1.5, "on": true, "x": null}, "files": [1]});
+        let mut text = String::new();
+        metrics(&status, "syncline", &mut text);
+        assert_eq!(text, "syncline_a_b_c 1.5\nsyncline_a_on 1\n");
+    }
 
     #[test]
     fn the_page_escapes_its_title_and_loads_only_the_figures() {

@@ -156,12 +156,13 @@ pub(crate) fn export(args: &Export) -> Result<()> {
     let image = image::read(&place.image, &image::opening(&args.part, bounds))?;
     if !to_file {
         let mut out = Out::new();
-        let done = archive::export(&image, &place.path, &mut out, &Standard);
+        let done = archive::export(&image, &place.path, &mut out, &Standard::new("exported"));
         return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));
     }
     let staged = Staged::private(&args.output)?;
     let mut out = BufWriter::with_capacity(1 << 20, staged.file(&args.output)?);
-    let done = archive::export(&image, &place.path, &mut out, &Standard).map_err(Failure::from);
+    let done = archive::export(&image, &place.path, &mut out, &Standard::new("exported"))
+        .map_err(Failure::from);
     let written = out.flush().map_err(|err| Failure::host(&args.output, &err));
     image.close(done.and(written))?;
     Ok(staged.commit(&args.output)?)

@@ -237,7 +237,7 @@ fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
     refusal(attach(&files.text("none"), &log, &["--create"]), "none: no such file");
     refusal(attach(&served, &log, &["--create"]), "give an image file or a block device");
     refusal(attach(&image, &served, &["--create"]), "give an image file or a block device");
-    refusal(attach(&image, &image, &["--create"]), "another program has it open");
+    refusal(attach(&image, &image, &["--create"]), "this program has it open already");
     refusal(attach(&sized("crumb", 2048), &log, &["--create"]), "crumb: the device has 2048");
     refusal(attach(&image, &sized("tiny", 100 << 10), &["--create"]), "a log needs 270336 bytes");
     refusal(attach(&image, &sized("new", 4 << 20), &[]), "there is no write log in it");

@@ -1,8 +1,10 @@
 //! Completions and man pages fit the program.
 
-use crate::support::{done, run, scratch};
+use std::process::Command;
 
-const COMMANDS: [&str; 27] = [
+use crate::support::{at, done, run, scratch, text};
+
+const COMMANDS: [&str; 28] = [
     "buffer",
     "cat",
     "check",
@@ -27,6 +29,7 @@ const COMMANDS: [&str; 27] = [
     "resize",
     "rm",
     "serve",
+    "shell",
     "stat",
     "status",
     "top",
@@ -35,11 +38,54 @@ const COMMANDS: [&str; 27] = [
 
 #[test]
 fn every_shell_completes_every_command() {
-    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+    for shell in ["elvish", "powershell"] {
         let script = done(&["completions", shell]);
         for command in COMMANDS {
             assert!(script.contains(command), "{shell} does not know {command}");
         }
+    }
+    for shell in ["bash", "fish", "zsh"] {
+        assert!(done(&["completions", shell]).contains("complete -- "), "{shell}");
+    }
+    let all: Vec<String> = done(&["complete", "--", ""]).lines().map(str::to_owned).collect();
+    assert!(COMMANDS.iter().all(|command| all.iter().any(|known| known == command)), "{all:?}");
+}
+
+/// What bash puts into the line, as its script finds it.
+fn completed(line: &str) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_syncline");
+    let script = "eval \"$($0 completions bash)\"\nCOMP_LINE=$1 COMP_POINT=${#1}\n\
+                  compopt() { :; }\n_syncline $0\nprintf '%s\\n' \"${COMPREPLY[@]}\"";
+    let ran = Command::new("bash").args(["-c", script, program, line]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+    String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_values_and_files_of_images() {
+    let dir = scratch();
+    let image = dir.path().join("a b.img");
+    let name = text(&image);
+    done(&["mkfs", "--size", "16M", name]);
+    done(&["mkdir", &at(&image, "/etc"), &at(&image, "/e f"), &at(&image, "/$(x)")]);
+    let typed = name.replace(' ', "\\ ");
+    for (line, expected) in [
+        ("syncline umo".to_owned(), &["umount"][..]),
+        ("syncline buffer att".to_owned(), &["attach"]),
+        ("syncline ls --rec".to_owned(), &["--recursive"]),
+        ("syncline buffer attach --policy auto-ram,se".to_owned(), &["auto-ram,session"]),
+        ("syncline mount -o noatime,sync=e".to_owned(), &["eager"]),
+        ("syncline mount -o noatime,dirty_b".to_owned(), &["noatime,dirty_background_ratio="]),
+        ("syncline record --strategy=p".to_owned(), &["paper", "pool"]),
+        ("syncline man check".to_owned(), &["check"]),
+        (format!("syncline ls {typed}:/et"), &["/etc/"]),
+        (format!("syncline cp {typed}:/e"), &["/e\\ f/", "/etc/"]),
+        (format!("syncline cat {typed}:/$"), &["/\\$\\(x\\)/"]),
+        (format!("syncline ls {typed}:/none/"), &[""]),
+    ] {
+        let mut found = completed(&line);
+        found.sort();
+        assert_eq!(found, expected, "{line}");
     }
 }
 

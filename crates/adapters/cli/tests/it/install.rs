@@ -43,9 +43,9 @@ fn a_prefix_has_all_that_runs_from_it() {
     for (path, has) in [
         ("share/man/man1/syncline-mount.1", "syncline"),
         ("share/man/man8/mount.fuse.syncline.8", "syncline-mount.1"),
-        ("share/bash-completion/completions/syncline", "umount"),
-        ("share/fish/vendor_completions.d/syncline.fish", "umount"),
-        ("share/zsh/vendor-completions/_syncline", "umount"),
+        ("share/bash-completion/completions/syncline", "complete -- "),
+        ("share/fish/vendor_completions.d/syncline.fish", "complete -- "),
+        ("share/zsh/vendor-completions/_syncline", "complete -- "),
         ("lib/udev/rules.d/70-syncline.rules", "SUBSYSTEM"),
         ("share/doc/syncline/docs/INSTALL.md", "make install"),
         ("lib/systemd/system/syncline-mount@.service", "ExecStart=/opt/mine/bin/syncline"),
@@ -54,8 +54,37 @@ fn a_prefix_has_all_that_runs_from_it() {
     }
     assert!(prefix.join("lib/syncline/libsyncline_sqlite.so").is_file());
 
+    links_resolve(&prefix.join("share/doc/syncline"));
+
     // The program finds its library from where it lies.
     let ran = Command::new(&program).args(["preload", "--relaxed", "*", "--", "true"]).output();
     let ran = ran.unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// Every link of the installed documents leads to a file that is installed.
+fn links_resolve(root: &Path) {
+    let (mut left, mut count) = (vec![root.to_owned()], 0);
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|end| end != "md") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let file = target.split('#').next().unwrap();
+                if file.is_empty() || target.contains("://") || target.contains([' ', '`']) {
+                    continue;
+                }
+                count += 1;
+                assert!(dir.join(file).exists(), "{}: {target}", path.display());
+            }
+        }
+    }
+    assert!(count > 100, "only {count} links");
 }

@@ -84,3 +84,33 @@ fn what_a_terminal_acts_on_does_not_reach_it() {
         harmless(command, &shown);
     }
 }
+
+/// A pipe that stalls keeps the import going for long enough to be shown.
+#[test]
+fn a_terminal_sees_progress_and_nothing_else_does() {
+    let dir = scratch();
+    let tar = archive(&[member(b'0', b"f", b"", &vec![7; 4 << 20])], End::Blocks);
+    std::fs::write(dir.path().join("a.tar"), tar).unwrap();
+    let program = env!("CARGO_BIN_EXE_syncline");
+    let import = |image: &str| {
+        format!(
+            "cd {}; (head -c 3000000 a.tar; sleep 0.3; tail -c +3000001 a.tar) | \
+             {program} import - {image}",
+            text(dir.path())
+        )
+    };
+    let plain = Command::new("sh").args(["-c", &import("plain.img")]).output().unwrap();
+    assert_eq!((plain.status.success(), plain.stderr.as_slice()), (true, &b""[..]));
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("a_terminal_sees_progress", "needs script; install util-linux's");
+    }
+    let shown = |command: &str| {
+        let ran = Command::new("script").args(["-qec", command, "/dev/null"]).output().unwrap();
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    let bar = shown(&import("shown.img"));
+    assert!(bar.contains("\r\x1b[Kimported: ") && bar.ends_with("\r\x1b[K"), "{bar:?}");
+    // Too short to be shown.
+    let check = shown(&format!("{program} check {}/plain.img", text(dir.path())));
+    assert!(!check.contains("\x1b[K"), "{check:?}");
+}

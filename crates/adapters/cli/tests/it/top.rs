@@ -39,6 +39,9 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
     drop(slow);
     let live: Value = serde_json::from_str(&web.get("/live.json")).unwrap();
     assert_eq!(live["title"], mnt.as_str());
+    let metrics = web.get("/metrics");
+    let is_metric = |line: &str| line.starts_with("syncline_") && line.split(' ').count() == 2;
+    assert!(metrics.lines().count() > 20 && metrics.lines().all(is_metric), "{metrics}");
     let taken = web.address.to_string();
     let said = refused(1, &["top", &mnt, "--web", &taken]);
     assert!(said.contains("in use; give another port"), "{said}");

@@ -494,3 +494,28 @@ fn a_container_becomes_an_image_without_root() {
     assert!(done(&["ls", "-l", &at(&image, "/")]).contains("null"), "the device file");
     assert!(std::fs::metadata(&image).unwrap().len() < 64 << 20);
 }
+
+/// A file of the same name is replaced by a rename. A pipe or device stays what it is.
+#[test]
+fn an_export_goes_into_a_pipe_that_has_the_name() {
+    use std::os::unix::fs::FileTypeExt;
+    let dir = scratch();
+    let (image, fifo) = (dir.path().join("a.img"), dir.path().join("fifo"));
+    done(&["mkfs", "--size", "16M", text(&image)]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || std::fs::read(fifo).unwrap()
+    });
+    done(&["export", text(&image), "-o", text(&fifo)]);
+    let tar = reader.join().unwrap();
+    assert!(tar == run(&["export", text(&image)]).out && tar.len() > 1024);
+    assert!(std::fs::metadata(&fifo).unwrap().file_type().is_fifo(), "it was replaced");
+}

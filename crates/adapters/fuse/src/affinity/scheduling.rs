@@ -1,6 +1,7 @@
 //! Scheduling policies of threads.
 #![allow(unsafe_code)]
 
+use libc::{c_int, c_long};
 use rustix::thread::Pid;
 
 /// Policies that a worker may have.
@@ -14,11 +15,13 @@ pub(crate) enum Policy {
 /// The policy of a thread, the calling one without a number; `None`: one that is not ours to
 /// change, or no such thread.
 pub(crate) fn of(thread: Option<Pid>) -> Option<Policy> {
-    // SAFETY: a call without pointers.
-    match unsafe { libc::sched_getscheduler(Pid::as_raw(thread)) } {
-        libc::SCHED_OTHER => Some(Policy::Other),
-        libc::SCHED_IDLE => Some(Policy::Idle),
-        _ => None,
+    // SAFETY: a call without pointers. The functions of musl refuse all that these calls do.
+    let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, Pid::as_raw(thread)) };
+    let is = |policy: c_int| number == c_long::from(policy);
+    if is(libc::SCHED_OTHER) {
+        Some(Policy::Other)
+    } else {
+        is(libc::SCHED_IDLE).then_some(Policy::Idle)
     }
 }
 
@@ -28,10 +31,12 @@ pub(crate) fn set(thread: Option<Pid>, policy: Policy) -> bool {
         Policy::Other => libc::SCHED_OTHER,
         Policy::Idle => libc::SCHED_IDLE,
     };
-    let none = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads one `sched_param`, which lives until it returns. The number of a
-    // thread that is gone is an error.
-    unsafe { libc::sched_setscheduler(Pid::as_raw(thread), number, &none) == 0 }
+    let thread = Pid::as_raw(thread);
+    // The kernel's `struct sched_param`: a priority, which these policies do not have.
+    let param: c_int = 0;
+    // SAFETY: the call reads one `c_int`, which lives until it returns. The number of a thread that
+    // is gone is an error.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, number, &raw const param) == 0 }
 }
 
 /// Reports whether a thread of this process may leave SCHED_IDLE again. Without

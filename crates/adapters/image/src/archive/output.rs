@@ -9,6 +9,7 @@ use tar::{EntryType, Header};
 
 use super::BLOCK_BYTES;
 use super::pax::{self, Records};
+use crate::copy::measure_tree as measure;
 use crate::copy::side::{Kind, Meta, Reader, Side};
 use crate::names::join;
 use crate::{ImageError, Result, Watch};
@@ -39,6 +40,9 @@ pub fn export(
     watch: &dyn Watch,
 ) -> Result<()> {
     let side = from.side(0, "image");
+    if watch.wants_total() {
+        watch.total(measure(&side, path, true, watch));
+    }
     let mut writer = Writer { from: &side, out, watch, links: BTreeMap::new() };
     writer.tree(path)?;
     // Two empty blocks end an archive.

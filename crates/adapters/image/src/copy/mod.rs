@@ -19,6 +19,7 @@ use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
 use side::{Kind, Side};
 use tree::Copy;
+pub(crate) use tree::measure as measure_tree;
 use volume::VolumeSide;
 
 /// Standard input as a source, standard output as a target.
@@ -117,6 +118,21 @@ pub fn copy(
     images.into_values().fold(done, |done, image| image.close(done))
 }
 
+/// As [`copy`], with images that are open: `sources` and `target` name them by their keys.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_open(
+    sources: &[OsString],
+    target: &OsStr,
+    options: &Options,
+    images: &BTreeMap<PathBuf, Image>,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
+    copy_all(options, &sources, &End::parse(target), images, watch)
+}
+
 /// Writes the contents of files to standard output.
 fn to_standard_output(sources: &[End], how: &Opening, watch: &dyn Watch) -> Result<Outcome> {
     let mut out = std::io::stdout().lock();
@@ -169,8 +185,9 @@ fn copy_all(
         volumes.iter().find(|(known, _)| known.as_path() == path).map(|(_, volume)| volume)
     };
     // What was named is opened here, once.
-    let hosts: Vec<Host> =
-        sources.iter().map(|source| Host::source(source.path(), !options.recursive)).collect();
+    let host =
+        |source: &End| Host::source(source.path(), !options.recursive).stopping(watch.stop_check());
+    let hosts: Vec<Host> = sources.iter().map(host).collect();
     let target_host = Host::target(target.path());
     let to: &dyn Side = match volume(target) {
         Some(volume) => volume,
@@ -331,6 +348,9 @@ fn fill_side(
     let host = Host::inside(&dir);
     let new = Copy::new(&host, to, watch);
     let mut copy = Copy { recursive: true, preserve: true, skip, pins: Some(pins), ..new };
+    if watch.wants_total() {
+        watch.total(tree::measure(&host, &dir, true, watch));
+    }
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

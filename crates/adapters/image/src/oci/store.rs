@@ -103,7 +103,8 @@ impl Store {
             return Err(ImageError::Usage(text.into()));
         }
         let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-        let (mut bytes, is_compressed) = stream::decoded(stream::raw(path)?, path)?;
+        let (mut bytes, is_compressed) =
+            stream::decoded(stream::raw(path, watch.stop_check())?, path)?;
         let file = if is_file && !is_compressed {
             File::open(path).map_err(|err| unnamed(&err))?
         } else {

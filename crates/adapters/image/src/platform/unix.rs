@@ -8,7 +8,54 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::Mode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// Time between two questions whether to stop, in nanoseconds.
+const WAIT_NS: i64 = 50_000_000;
+
+/// Opens a file for reading; a FIFO without waiting for its writer.
+///
+/// # Errors
+/// As of open(2).
+pub(crate) fn open_unwaiting(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    File::options().read(true).custom_flags(flags as i32).open(path)
+}
+
+/// Standard input as a file.
+///
+/// # Errors
+/// It is closed.
+pub(crate) fn standard_input() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// Waits until a read does not wait.
+///
+/// # Errors
+/// The work is to stop ([`is_stop`]); as of poll(2).
+pub(crate) fn wait_readable(file: &File, stopped: fn() -> bool) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: WAIT_NS };
+    loop {
+        if stopped() {
+            return Err(Errno::CANCELED.into());
+        }
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(err) => return Err(err.into()),
+        }
+    }
+}
+
+/// True for the error of a wait that was to stop. No read gives it.
+pub(crate) fn is_stop(err: &io::Error) -> bool {
+    err.raw_os_error() == Some(Errno::CANCELED.raw_os_error())
+}
 
 /// The bytes of a name or path.
 pub(crate) fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {

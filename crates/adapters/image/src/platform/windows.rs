@@ -8,6 +8,36 @@ use std::io;
 use std::os::windows::fs::FileExt;
 use std::path::Path;
 
+/// Opens a file for reading.
+///
+/// # Errors
+/// As of `CreateFile`.
+pub(crate) fn open_unwaiting(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// Standard input as a file.
+///
+/// # Errors
+/// It is closed.
+pub(crate) fn standard_input() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(File::from(io::stdin().as_handle().try_clone_to_owned()?))
+}
+
+/// Reads cannot be waited for here.
+///
+/// # Errors
+/// None.
+pub(crate) fn wait_readable(_: &File, _: fn() -> bool) -> io::Result<()> {
+    Ok(())
+}
+
+/// True for the error of a wait that was to stop.
+pub(crate) fn is_stop(_: &io::Error) -> bool {
+    false
+}
+
 /// The bytes of a name or path.
 pub(crate) fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
     match name.to_string_lossy() {

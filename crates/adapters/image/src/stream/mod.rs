@@ -18,12 +18,12 @@ mod ahead;
 mod gzip;
 mod lz4;
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 pub(crate) use ahead::Ahead;
 
+use crate::stoppable::Stoppable;
 use crate::{ImageError, Result};
 
 /// Bytes read at once.
@@ -55,21 +55,34 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
 /// Bytes that another thread may read.
 pub(crate) type Bytes = Box<dyn Read + Send>;
 
-/// Opens a file as what is compressed in it; `-` is standard input.
+/// Opens a file as what is compressed in it; `-` is standard input. Reads end when `stopped` says
+/// so.
 ///
 /// # Errors
 /// As of open(2) and read(2); a compression that is not supported.
-pub fn open(path: &Path) -> Result<Box<dyn Read>> {
-    let (whole, is_compressed) = decoded(raw(path)?, path)?;
+pub fn open(path: &Path, stopped: fn() -> bool) -> Result<Box<dyn Read>> {
+    let (whole, is_compressed) = decoded(raw(path, stopped)?, path)?;
     Ok(if is_compressed { Box::new(Ahead::new(whole)) } else { whole })
 }
 
+/// Size of a file that is not compressed; none of a pipe.
+pub fn plain_size(path: &Path) -> Option<u64> {
+    let size = std::fs::metadata(path).ok().filter(|meta| meta.is_file())?.len();
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(SNIFF_BYTES as u64).read_to_end(&mut start).ok()?;
+    let compressed =
+        is_compressed(&start) || is_skippable(&start) || unread_compression(&start).is_some();
+    (!compressed).then_some(size)
+}
+
 /// Opens a file; `-` is standard input.
-pub(crate) fn raw(path: &Path) -> Result<Bytes> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin()));
-    }
-    Ok(Box::new(File::open(path).map_err(|err| ImageError::host(path, &err))?))
+pub(crate) fn raw(path: &Path, stopped: fn() -> bool) -> Result<Bytes> {
+    let opened = match path == Path::new("-") {
+        true => Stoppable::standard_input(stopped),
+        false => Stoppable::open(path, stopped),
+    };
+    Ok(Box::new(opened.map_err(|err| ImageError::host(path, &err))?))
 }
 
 /// The bytes, decompressed, and whether they were compressed. `path` is for messages.

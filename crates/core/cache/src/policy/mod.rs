@@ -188,7 +188,6 @@ pub struct Entry {
     /// It cannot run in a volume, see [`Order::NEEDS_FUTURE`].
     pub needs_future: bool,
     make: fn(usize) -> Box<dyn Policy>,
-    pub(crate) simulate: fn(Setup) -> Box<dyn Run>,
 }
 
 const fn of<O: Order>(summary: &'static str) -> Entry {
@@ -197,26 +196,40 @@ const fn of<O: Order>(summary: &'static str) -> Entry {
         summary,
         needs_future: O::NEEDS_FUTURE,
         make: |capacity| Box::new(Locked(Mutex::new(O::new(capacity)))),
-        simulate: |setup| Box::new(Engine::<O>::new(setup)),
     }
 }
 
-/// Every policy by name. The first is the default.
-pub const POLICIES: &[Entry] = &[
-    of::<clock::Clock>("second chance in the order of arrival"),
-    of::<lru::Lru>("least recently used"),
-    of::<linux2q::Linux2q>("active and inactive list, as Linux"),
-    of::<cflru::Cflru>("LRU, clean pages first within the oldest quarter"),
-    of::<lru_wsr::LruWsr>("LRU, dirty pages get a second chance"),
-    of::<operation_aware::OperationAware>("weighs reads and writes by cost and distance"),
-    of::<fab::Fab>("the block with the most cached pages goes whole"),
-    of::<spatialclock::SpatialClock>("clock in the order of addresses"),
-    of::<spatial_protected::SpatialProtected>("the same, new and frequent pages protected"),
-    of::<block_clock::BlockClock>("clock in the order of addresses, by blocks of 64 pages"),
-    of::<twoq::TwoQ>("2Q: LRU for pages that came twice"),
-    of::<sieve::Sieve>("first in first out, used pages stay in place"),
-    of::<min::Min>("Belady's bound: the farthest next use goes"),
-];
+macro_rules! table {
+    ($($order:ty: $summary:literal,)*) => {
+        /// Every policy by name. The first is the default.
+        pub const POLICIES: &[Entry] = &[$(of::<$order>($summary)),*];
+
+        /// A simulation of a line of [`POLICIES`]. No pointer of the table leads here, so that
+        /// programs without a [`crate::Simulator`] do not have one for each policy.
+        pub(crate) fn simulation(entry: &Entry, setup: Setup) -> Box<dyn Run> {
+            match entry.name {
+                $(<$order>::NAME => Box::new(Engine::<$order>::new(setup)),)*
+                name => unreachable!("{name} is a line of the table"),
+            }
+        }
+    };
+}
+
+table! {
+    clock::Clock: "second chance in the order of arrival",
+    lru::Lru: "least recently used",
+    linux2q::Linux2q: "active and inactive list, as Linux",
+    cflru::Cflru: "LRU, clean pages first within the oldest quarter",
+    lru_wsr::LruWsr: "LRU, dirty pages get a second chance",
+    operation_aware::OperationAware: "weighs reads and writes by cost and distance",
+    fab::Fab: "the block with the most cached pages goes whole",
+    spatialclock::SpatialClock: "clock in the order of addresses",
+    spatial_protected::SpatialProtected: "the same, new and frequent pages protected",
+    block_clock::BlockClock: "clock in the order of addresses, by blocks of 64 pages",
+    twoq::TwoQ: "2Q: LRU for pages that came twice",
+    sieve::Sieve: "first in first out, used pages stay in place",
+    min::Min: "Belady's bound: the farthest next use goes",
+}
 
 fn known(wanted: impl Fn(&Entry) -> bool) -> String {
     let names = POLICIES.iter().filter(|entry| wanted(entry)).map(|entry| entry.name);

@@ -18,6 +18,7 @@ use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, 
 /// Requests in flight at once through the ring.
 const RING_ENTRIES: usize = 32;
 
+const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const EROFS: i32 = 30;
 
@@ -110,8 +111,11 @@ impl FileDevice {
         }
         let mut held = None;
         if options.lock {
-            let next = "another program has it open; close that first";
-            held = Some(lock::take(&buffered, options.read_only).map_err(|e| failed(e, next))?);
+            held = Some(lock::take(&buffered, options.read_only).map_err(|error| {
+                let reason = lock::user_of(path, &buffered);
+                let errno = error.raw_os_error().unwrap_or(EIO);
+                DeviceError::Open { path: path.display().to_string(), reason, errno }
+            })?);
         }
         let size =
             if block_device { sys::block_device_size(&buffered) } else { Ok(metadata.len()) };

@@ -34,6 +34,7 @@ use nix::libc;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 
+use super::mounts::OWN_KIND;
 use super::runtime::runtime_dir;
 
 /// Bytes of the locks, behind any image.
@@ -224,22 +225,55 @@ fn has_writer_file(meta: &Metadata) -> bool {
 /// /proc/pid/fdinfo names the locks of a descriptor.
 fn is_read_by_friends(meta: &Metadata) -> bool {
     let friends = friends(meta);
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
-        let is_friend = process.metadata().is_ok_and(|dir| friends.contains(&dir.uid()));
-        let Ok(open) = std::fs::read_dir(process.path().join("fd")) else { return false };
-        is_friend
-            && open.flatten().any(|fd| {
-                std::fs::metadata(fd.path())
-                    .is_ok_and(|file| (file.dev(), file.ino()) == (meta.dev(), meta.ino()))
-                    && has_reader_lock(&process.path().join("fdinfo").join(fd.file_name()))
-            })
+    let byte = READER.to_string();
+    let is_reader =
+        |line: &str| line.contains(" READ ") && line.split_whitespace().any(|word| word == byte);
+    processes().any(|process| {
+        process.metadata().is_ok_and(|dir| friends.contains(&dir.uid()))
+            && has_lock(&process, meta, &is_reader)
     })
 }
 
-fn has_reader_lock(fdinfo: &Path) -> bool {
-    let text = std::fs::read_to_string(fdinfo).unwrap_or_default();
-    let byte = READER.to_string();
-    let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
-    locks.any(|line| line.contains(" READ ") && line.split_whitespace().any(|word| word == byte))
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_number = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    entries.filter(move |entry| is_number(&entry.file_name())).map(|entry| entry.path())
+}
+
+/// True if a descriptor of the process for the file has a lock that fits.
+fn has_lock(process: &Path, meta: &Metadata, fits: &dyn Fn(&str) -> bool) -> bool {
+    let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut of_file = open.filter(|fd| {
+        let file = std::fs::metadata(fd.path());
+        file.is_ok_and(|file| (file.dev(), file.ino()) == (meta.dev(), meta.ino()))
+    });
+    of_file.any(|fd| {
+        let text = std::fs::read_to_string(process.join("fdinfo").join(fd.file_name()));
+        text.unwrap_or_default().lines().any(|line| line.starts_with("lock:") && fits(line))
+    })
+}
+
+/// The sentence for an image that is in use: where it is mounted, or the process that has a lock,
+/// as far as procfs shows.
+pub(super) fn user_of(path: &Path, file: &File) -> String {
+    const OPEN: &str = "another program has it open";
+    let meta = file.metadata();
+    let holds = |process: &PathBuf| meta.as_ref().is_ok_and(|m| has_lock(process, m, &|_| true));
+    let process = processes().find(holds).unwrap_or_default();
+    let id = process.file_name().unwrap_or_default().to_string_lossy();
+    if id == std::process::id().to_string() {
+        return "this program has it open already; close it first".to_owned();
+    }
+    // It has none, too, if it is not to be seen, as the server of another's mount.
+    let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let name = name.trim_end();
+    let mount = super::mounts::mounted_image(path).filter(|entry| entry.kind == OWN_KIND);
+    match mount.filter(|_| name.is_empty() || name == "syncline") {
+        Some(entry) => {
+            let dir = entry.dir.display();
+            format!("{OPEN}: it is mounted on {dir}; unmount it with `syncline umount {dir}`")
+        }
+        None if id.is_empty() => format!("{OPEN}; close that first"),
+        None => format!("{OPEN}: {name} (process {id}); close that first"),
+    }
 }

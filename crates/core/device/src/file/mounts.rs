@@ -158,7 +158,7 @@ pub fn kernel_use(path: &Path) -> Option<String> {
 }
 
 /// Type of this project's mounts in the mount table.
-const OWN_KIND: &str = "fuse.syncline";
+pub(super) const OWN_KIND: &str = "fuse.syncline";
 
 /// True for a file that the kernel swaps to: proc(5), /proc/swaps.
 fn is_swap(meta: &Metadata) -> bool {

@@ -63,6 +63,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// As [`open`](Self::open).
+    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "there its tests alone are built"))]
     pub fn open_new(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
         FileDevice::open(path, options)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   read, write, truncate, fallocate, seek, relocate     operations on one file
 //!   atomic                                               several pages or none
-//!   blocks, evict, durability                            what they share
+//!   blocks, evict, durability                            helpers of these
 //!   flush/      write-back: batch -> plan -> send -> install
 //!   engine/     sync=ordered, eager and periodic, all that differs above the journal
 //!   sync point      sync=periodic: the volume at one point in time becomes durable
@@ -11,7 +11,7 @@
 //!   sync        fsync, syncfs        shutdown    the end, as if by a crash
 //! ```
 //!
-//! One fsync enters each of them once: sync -> engine -> flush -> journal.
+//! An fsync calls `sync`, which calls the engine. The engine calls `flush` and the journal.
 
 pub(crate) mod atomic;
 pub(crate) mod blocks;

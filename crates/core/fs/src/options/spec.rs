@@ -146,6 +146,18 @@ impl<T: Default> OptionSpec<T> {
         format!("{}{}", self.name, self.form.usage())
     }
 
+    /// What may stand in a list of options, for completion: the name, with `=` if a value follows.
+    /// Behind the `=` in `begun`: the option with each word that may follow.
+    pub fn candidates(&self, begun: &str) -> Vec<String> {
+        match &self.form {
+            Form::Flag(_) | Form::OptionalNumber { .. } => vec![self.name.to_owned()],
+            Form::Choice(words) if begun.split_once('=').is_some_and(|(n, _)| n == self.name) => {
+                words.iter().map(|(word, _)| format!("{}={word}", self.name)).collect()
+            }
+            _ => vec![format!("{}=", self.name)],
+        }
+    }
+
     /// The value without the option; `None` where there is none to show.
     pub fn default_value(&self) -> Option<String> {
         (self.show)(&T::default())
@@ -166,10 +178,13 @@ pub fn apply<T>(table: &[OptionSpec<T>], target: &mut T, item: &str) -> Option<R
     Some(row.form.apply(target, item, value))
 }
 
-/// The error for an option that no table has; names the nearest of `names`.
+/// The error for an option that no table has; names the nearest of `names`, if one is near: every
+/// third letter may be wrong.
 pub fn unknown<'a>(item: &str, names: impl Iterator<Item = &'a str>) -> FsError {
     let name = item.split_once('=').map_or(item, |(name, _)| name);
-    let nearest = names.min_by_key(|known| distance(name, known));
+    let near = names.map(|known| (distance(name, known), known));
+    let near = near.filter(|(wrong, _)| *wrong <= name.len().div_ceil(3));
+    let nearest = near.min_by_key(|(wrong, _)| *wrong).map(|(_, known)| known);
     let hint = nearest.map_or(String::new(), |near| format!("; the nearest is `{near}`"));
     FsError::invalid(format!("unknown mount option `{item}`{hint}"))
 }
@@ -251,6 +266,13 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let text = |item| unknown(item, ["ro", "noatime"].into_iter()).to_string();
+        assert!(text("noatmie").ends_with("; the nearest is `noatime`"), "{}", text("noatmie"));
+        assert_eq!(text("foo=1"), "invalid argument: unknown mount option `foo=1`");
+    }
 
     #[test]
     fn sizes_are_read_and_shown() {

@@ -292,11 +292,6 @@ impl Latch {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        match self.0.get() {
-            // What was reported as latched names its cause once.
-            Some(FsError::Latched(cause)) => Err(FsError::Latched(cause.clone())),
-            Some(err) => Err(FsError::Latched(err.to_string())),
-            None => Ok(()),
-        }
+        self.0.get().map_or(Ok(()), |err| Err(err.latched()))
     }
 }

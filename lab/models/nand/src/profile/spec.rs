@@ -21,10 +21,14 @@ pub(super) fn built_in(name: &str) -> Result<&'static str, NandError> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
         return Ok(text);
     }
-    let mut names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
-    names.sort_by_key(|n| edit_distance(name, n));
-    names.truncate(3);
-    Err(NandError::UnknownProfile { name: name.to_owned(), nearest: names.join(", ") })
+    let near = BUILT_IN.iter().map(|(known, _)| (edit_distance(name, known), *known));
+    // Every second letter may be wrong.
+    let mut near: Vec<_> = near.filter(|(wrong, _)| *wrong <= name.len() / 2).collect();
+    near.sort_by_key(|(wrong, _)| *wrong);
+    let near: Vec<&str> = near.iter().take(3).map(|(_, known)| *known).collect();
+    let nearest =
+        if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    Err(NandError::UnknownProfile { name: name.to_owned(), nearest })
 }
 
 pub(super) fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {

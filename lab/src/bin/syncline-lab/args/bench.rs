@@ -11,11 +11,20 @@ use super::size_bytes;
 /// On a simulated device everything runs in this process, in virtual time: the figures are the same
 /// on every machine. If a paper has figures for two of the runs, they are printed beside.
 ///
+/// Columns that end in `/op` are counts per operation: write requests, KiB written, flushes, flash
+/// pages programmed. `seq %` is the share of bytes in runs of adjacent requests of more than 64
+/// KiB. `WAF` is bytes programmed per byte written. They cover the whole run, the others the
+/// foreground.
+///
 /// Ctrl-C ends the run after the current operation and reports the operations so far.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Bench {
+    /// List the workloads that count operations, with their operations.
+    #[arg(short, long)]
+    pub list: bool,
     #[command(subcommand)]
-    pub command: BenchCommand,
+    pub command: Option<BenchCommand>,
 }
 
 #[derive(Debug, Subcommand)]

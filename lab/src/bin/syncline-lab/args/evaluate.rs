@@ -134,8 +134,9 @@ pub struct Replay {
 
 /// Compare two results that --json wrote.
 ///
-/// Runs are matched by workload, settings, policy and size. Every differing figure is printed with
-/// the change in per cent. No change is called better or worse.
+/// Runs are matched by workload, device, settings, policy and size. Every differing figure is
+/// printed with its unit and the change in per cent, the largest change first. No change is called
+/// better or worse.
 #[derive(Debug, Args)]
 pub struct Compare {
     /// A document that --json wrote.
@@ -144,6 +145,9 @@ pub struct Compare {
     /// Another document of the same command.
     #[arg(value_name = "B.json")]
     pub second: PathBuf,
+    /// Match runs without these settings: `device` compares two devices.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub ignore: Vec<String>,
     /// Also write a page with charts.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

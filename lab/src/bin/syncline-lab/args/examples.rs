@@ -35,6 +35,7 @@ pub const EXAMPLES: crate::help::Examples = &[
         &[
             ["syncline-lab compare before.json after.json", "what differs between two results"],
             ["syncline-lab compare a.json b.json --html c.html", "with charts"],
+            ["syncline-lab compare --ignore device emmc.json sd.json", "runs of two devices"],
         ],
     ),
     (

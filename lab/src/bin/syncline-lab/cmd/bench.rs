@@ -6,7 +6,8 @@
 //! the device is varied instead of the sync mode, and the document is another one.
 
 use syncline_lab::bench::{
-    Document, Run, Sensitivity, Trace, allocation_table, compare, comparison_table, report, table,
+    Document, Run, Sensitivity, Trace, WORKLOADS, allocation_table, compare, comparison_table,
+    report, table,
 };
 use syncline_lab::experiments::{Bench as Request, BenchResult};
 
@@ -17,14 +18,15 @@ use crate::args::{
 };
 use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
-use syncline_cli::format::{self, Forms};
+use syncline_cli::format::{self, Forms, Out};
 
 /// Commands of one run that a report can plot.
 const EVENTS_MAX: usize = 200_000;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
-    match &args.command {
+    let Some(command) = &args.command else { return list() };
+    match command {
         BenchCommand::Sqlite(args) => {
             counted(named("sqlite", &args.tests), Some(&args.sqlite), &args.run)
         }
@@ -41,6 +43,16 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
         BenchCommand::Fjord(args) => super::fjord::run(args),
         BenchCommand::Applications(args) => super::phone_apps::run(args),
     }
+}
+
+/// The workloads of `several`.
+fn list() -> Result<()> {
+    let mut out = Out::new();
+    out.text(format!("{:<38}{:>10}  one operation\n", "workload", "operations"))?;
+    for entry in WORKLOADS {
+        out.text(format!("{:<38}{:>10}  {}\n", entry.name, entry.operations, entry.summary))?;
+    }
+    out.flush()
 }
 
 /// The tests of a group, all if none is named.

@@ -2,7 +2,7 @@
 
 use syncline_lab::evaluate::{Outcome, PAGE_BYTES};
 use syncline_lab::experiments::{Cache as Request, CacheResult, CacheRun, PageRead};
-use syncline_lab::report::{Chart, Page};
+use syncline_lab::report::{Chart, Layout, Page};
 
 use super::bench::ranged;
 use super::trace::option;
@@ -37,14 +37,19 @@ pub(crate) fn run(mut args: Cache) -> Result<()> {
 
 /// Prints and writes what was asked for.
 fn print(args: &Cache, request: &Request, found: &CacheResult) -> Result<()> {
-    let text = text(args, &found.read, &found.runs);
+    let summary = summary(&found.read);
+    let rows = rows(args, &found.runs);
     let forms = Forms {
-        table: &|| text.clone(),
+        table: &|| {
+            let right: Vec<bool> = (0..rows[0].len()).map(|column| column > 0).collect();
+            format!("{summary}\n\n{}", format::table(&rows, &right))
+        },
         json: &|| format::document(&found.document(request)),
         page: &|| {
             let title = format!("syncline-lab cache, {}", args.input.trace.display());
             let mut page = Page::new(&title);
-            page.text(&text);
+            page.paragraph(&summary);
+            page.table(&rows[0], &rows[1..], 1);
             charts(args, &found.runs).iter().for_each(|chart| page.bars(chart));
             page.finish(&about())
         },
@@ -60,7 +65,8 @@ fn size(outcome: &Outcome) -> String {
     format::size(outcome.pages as u64 * PAGE_BYTES)
 }
 
-fn text(args: &Cache, read: &PageRead, runs: &[CacheRun]) -> String {
+/// One line about the trace.
+fn summary(read: &PageRead) -> String {
     let pages = &read.pages;
     let mut text = format!(
         "{} trace of {}: {} page accesses, {} reads and {} writes; {} distinct pages, {} of \
@@ -76,7 +82,11 @@ fn text(args: &Cache, read: &PageRead, runs: &[CacheRun]) -> String {
     if pages.left_out() > 0 {
         text += &format!("; {} records left out", pages.left_out());
     }
-    text += "\n\n";
+    text
+}
+
+/// The header, and a row for each run.
+fn rows(args: &Cache, runs: &[CacheRun]) -> Vec<Vec<String>> {
     let words = ["policy", "cache", "hit %", "reads", "writes", "runs", "pages/run", "seq %"];
     let mut header: Vec<String> = words.map(str::to_owned).to_vec();
     header.push("cost s".to_owned());
@@ -86,10 +96,9 @@ fn text(args: &Cache, read: &PageRead, runs: &[CacheRun]) -> String {
     for device in &args.device {
         header.extend([format!("{device} s"), "merges".to_owned(), "erases".to_owned()]);
     }
-    let right: Vec<bool> = (0..header.len()).map(|column| column > 0).collect();
     let mut rows = vec![header];
     rows.extend(runs.iter().map(|run| row(args, run)));
-    text + &format::table(&rows, &right)
+    rows
 }
 
 fn row(args: &Cache, run: &CacheRun) -> Vec<String> {
@@ -155,7 +164,8 @@ fn csv(args: &Cache, runs: &[CacheRun]) -> String {
     text
 }
 
-/// As figures 15 to 19 of the informed-storage paper: a cluster for each size, a bar a policy.
+/// As figures 15 to 19 of the informed-storage paper: a curve over the sizes for each policy; bars
+/// for a single size.
 fn charts(args: &Cache, runs: &[CacheRun]) -> Vec<Chart> {
     let mut series: Vec<String> = Vec::new();
     for run in runs {
@@ -175,7 +185,9 @@ fn charts(args: &Cache, runs: &[CacheRun]) -> Vec<Chart> {
         let values = clusters.clone().map(of).collect();
         let (groups, series) = (groups.clone(), series.clone());
         let (title, unit) = (title.to_owned(), unit.to_owned());
-        Chart { title, unit, groups, series, values, ..Chart::default() }
+        let layout = if groups.len() > 1 { Layout::Lines } else { Layout::Columns };
+        let group = "size of the cache".to_owned();
+        Chart { title, unit, layout, group, groups, series, values, ..Chart::default() }
     };
     let mut charts = vec![
         chart("Hit ratio", "%", &|run| Some(run.outcome.counts.hit_ratio() * 100.0)),

@@ -18,7 +18,8 @@ pub(crate) fn run(args: &Compare) -> Result<()> {
     format::check_outputs(&[args.html.as_deref()])?;
     let (a, b) = (read(&args.first)?, read(&args.second)?);
     let names = [args.first.display().to_string(), args.second.display().to_string()];
-    let found = compare_documents([names[0].as_str(), names[1].as_str()], &a, &b);
+    let ignored: Vec<&str> = args.ignore.iter().map(String::as_str).collect();
+    let found = compare_documents([names[0].as_str(), names[1].as_str()], &a, &b, &ignored);
     let found = found.map_err(Failure::Usage)?;
     let mut out = Out::new();
     out.text(found.text())?;

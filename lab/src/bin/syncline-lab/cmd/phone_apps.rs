@@ -137,6 +137,7 @@ fn page(runs: &[AppRun]) -> String {
                 .iter()
                 .map(|run| vec![run.cpu_s, run.network_s, run.storage_wait_s])
                 .collect(),
+            ..Chart::default()
         });
     }
     page.heading("All of them");

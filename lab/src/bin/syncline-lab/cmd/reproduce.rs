@@ -58,19 +58,19 @@ fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document)
             continue;
         }
         let mut started = |run: &Planned| {
-            bar.set_prefix(format!("{name}: {}", run.name));
-            bar.inc(1);
+            bar.set_what(format!("{name}: {}", run.name));
+            bar.add(1);
         };
         let reproduced = session.row(paper, row, &Terminal::default(), &mut started);
         match reproduced {
             Ok(reproduced) => document.rows.push(reproduced),
             Err(err) => {
-                bar.finish_and_clear();
+                bar.clear();
                 return Err(Failure::from(err).at(name));
             }
         }
     }
-    bar.finish_and_clear();
+    bar.clear();
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use std::io::{self, Read};
 #[cfg(unix)]
 use super::side::Xattr;
 use super::side::{Reader, Writer};
+use crate::stoppable::Stoppable;
 use crate::{ImageError, Result, platform};
 
 fn failed(path: &[u8]) -> impl Fn(io::Error) -> ImageError + '_ {
@@ -78,7 +79,7 @@ impl Reader for HostFile {
 
 /// A pipe or device: it is read in turn, and has no known end.
 struct Stream {
-    file: File,
+    file: Stoppable,
     path: Vec<u8>,
 }
 

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use super::{HostFile, Stream, attributes, failed};
 use crate::copy::side::{Meta, Reader, Side, Writer, Xattr};
+use crate::stoppable::Stoppable;
 use crate::{ImageError, Result, platform};
 
 /// Directories that are kept open: a copy goes depth first.
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     base: rustix::io::Result<Rc<OwnedFd>>,
     /// True if the path that was named may be a link, and something else than a file.
     follow: bool,
+    /// Says whether a read of a pipe is to stop.
+    stopped: fn() -> bool,
     /// The directories used last, by their path below `base`.
     dirs: RefCell<Vec<(Vec<u8>, Rc<OwnedFd>)>>,
     /// The file made last, which has no attributes yet.
@@ -76,6 +79,7 @@ impl Host {
             prefix: prefix.to_vec(),
             base: open_base(prefix),
             follow,
+            stopped: || false,
             dirs: RefCell::default(),
             made: RefCell::default(),
         }
@@ -106,6 +110,11 @@ impl Host {
             Some(name) => Host::new(path.strip_suffix(name).unwrap_or(path), follow),
             None => Host::new(path, false),
         }
+    }
+
+    /// Ends reads of a pipe when `stopped` says so.
+    pub(crate) fn stopping(self, stopped: fn() -> bool) -> Host {
+        Host { stopped, ..self }
     }
 
     /// A directory that is written into, or what is to be made. Who may write beside it could put a
@@ -270,12 +279,9 @@ impl Side for Host {
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
         let followed = self.is_followed(path);
-        let flags = match followed {
-            true => OFlags::empty(),
-            // A pipe in the place of a file must not be waited for.
-            false => OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY,
-        };
-        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+        // A pipe in the place of a file must not be waited for here.
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = if followed { flags } else { flags | OFlags::NOFOLLOW };
         let file = self.at(path, |dir, name| sys::openat(dir, name, flags, Mode::empty()))?;
         let file = File::from(file);
         let meta = file.metadata().map_err(failed(path))?;
@@ -288,6 +294,7 @@ impl Side for Host {
             let text = "something else took the file's place; copy it again";
             return Err(ImageError::Failed(text.into()).at(path_of(path).display()));
         }
+        let file = Stoppable::new(file, self.stopped).map_err(failed(path))?;
         Ok(Box::new(Stream { file, path: path.to_vec() }))
     }
 

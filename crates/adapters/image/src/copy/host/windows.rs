@@ -9,6 +9,7 @@ use super::{HostFile, Stream, failed};
 use crate::Result;
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::platform::{self, is_windows_name, path_of};
+use crate::stoppable::Stoppable;
 
 const DIRECTORY: u32 = 0o040_755;
 const REGULAR: u32 = 0o100_644;
@@ -28,6 +29,11 @@ impl Host {
     /// A file or directory that is read.
     pub(crate) fn source(_: &[u8], _: bool) -> Host {
         Host
+    }
+
+    /// Reads cannot be stopped here.
+    pub(crate) fn stopping(self, _: fn() -> bool) -> Host {
+        self
     }
 
     /// A directory that is written into, or what is to be made.
@@ -53,6 +59,7 @@ fn open(path: &[u8]) -> Result<Box<dyn Reader>> {
     let file = File::open(platform::path_of(path)).map_err(failed(path))?;
     let meta = file.metadata().map_err(failed(path))?;
     if !meta.is_file() {
+        let file = Stoppable::new(file, || false).map_err(failed(path))?;
         return Ok(Box::new(Stream { file, path: path.to_vec() }));
     }
     Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }))

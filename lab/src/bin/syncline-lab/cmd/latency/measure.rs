@@ -225,9 +225,9 @@ fn fallocates<P: Place>(place: &P, plan: &Plan, measured: &mut Measured) -> Resu
         if call % GIVE_BACK == GIVE_BACK - 1 {
             place.fsync(&scratch.file)?;
         }
-        bar.set_position(call);
+        bar.set_done(call);
     }
-    bar.finish_and_clear();
+    bar.clear();
     Ok(())
 }
 
@@ -246,12 +246,12 @@ fn writes<P: Place>(place: &P, plan: &Plan, measured: &mut Measured) -> Result<(
         let done = periodic(place, plan, file, &record, measured, |from, bytes| {
             // Its failure is what the thread returns.
             let _ = ask.send((from, bytes));
-            bar.set_position(from / plan.write_bytes.max(1) as u64);
+            bar.set_done(from / plan.write_bytes.max(1) as u64);
         });
         drop(ask);
         (done, lower.join().unwrap_or_else(|_| Err(panicked())))
     });
-    bar.finish_and_clear();
+    bar.clear();
     done.and(behind)
 }
 

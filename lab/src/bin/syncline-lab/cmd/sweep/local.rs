@@ -46,8 +46,8 @@ pub(super) fn run(args: &Sweep) -> Result<()> {
     let program = std::env::current_exe().map_err(|err| Failure::host(&args.plan, &err))?;
     let bar = progress::bar("sweep", todo.len() as u64);
     let mut driver = Driver::new(program, &plan.kind, workers, todo);
-    let ended = driver.run(&mut results, || bar.inc(1));
-    bar.finish_and_clear();
+    let ended = driver.run(&mut results, || bar.add(1));
+    bar.clear();
     if matches!(ended, Err(Failure::Interrupted)) {
         let at = args.output.display();
         complain(&format!("interrupted; {at} holds what was done, go on with --resume"));

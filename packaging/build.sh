@@ -1,0 +1,12 @@
+#!/bin/sh
+# Builds what packages hold into target/dist-build/[TARGET/]dist: build.sh CARGO-COMMAND [OPTION...].
+set -eu
+cd "$(dirname "$0")/.."
+. packaging/lib.sh
+
+cargo "$@" --target-dir "$dist_build" --profile dist \
+    -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite
+cargo "$@" --target-dir "$dist_build" --profile program -p syncline-cli
+for built in "$dist_build"/program/syncline "$dist_build"/*/program/syncline; do
+    [ ! -x "$built" ] || cp -p "$built" "${built%program/syncline}dist/syncline"
+done

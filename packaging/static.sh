@@ -1,0 +1,29 @@
+#!/bin/sh
+# Static programs, for systems without this glibc, as Alpine's, OpenWrt's or an empty container: static.sh DIR [TARGET...].
+# Each is one tarball in DIR. A target whose standard library or whose linker cannot be had is left out, with a line.
+set -eu
+cd "$(dirname "$0")/.."
+. packaging/lib.sh
+out=$1
+shift
+[ $# -gt 0 ] || set -- x86_64 aarch64 armv7 riscv64
+tools || { say "zig is not to be had: no static programs"; exit 0; }
+mkdir -p "$out"
+
+for arch in "$@"; do
+    case $arch in
+    armv7) target=armv7-unknown-linux-musleabihf ;;
+    riscv64) target=riscv64gc-unknown-linux-musl ;;
+    *) target=$arch-unknown-linux-musl ;;
+    esac
+    rustup target add "$target" >/dev/null 2>&1 || { say "no static program for $arch: rustup has no $target here"; continue; }
+    # zig compiles the C parts. It links no program that may be loaded anywhere (PIE), so Rust's own linker does.
+    RUSTFLAGS="-C linker=rust-lld -C linker-flavor=ld.lld" \
+        cargo zigbuild --target-dir "$dist_build" --profile program --target "$target" -p syncline-cli
+    name=syncline-$version-$arch-linux-musl
+    stage=$dist_build/stage/$name
+    rm -rf "$stage"
+    install -D -m 755 "$dist_build/$target/program/syncline" "$stage/syncline"
+    install -m 644 LICENSE-APACHE LICENSE-MIT "$stage"
+    tar -C "$dist_build/stage" --owner=0 --group=0 --sort=name -cJf "$out/$name.tar.xz" "$name"
+done
