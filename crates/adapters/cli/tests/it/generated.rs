@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::support::{at, done, run, scratch, text};
 
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 29] = [
     "buffer",
     "cat",
     "check",

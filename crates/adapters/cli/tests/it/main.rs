@@ -21,6 +21,7 @@ mod private;
 mod races;
 mod record;
 mod recovery;
+mod repair;
 mod sandbox;
 mod serve;
 mod shell;
