@@ -120,7 +120,7 @@ impl Checker<'_> {
             .collect();
         let mut slots = BTreeMap::new();
         for finding in errors.iter().filter(|finding| is_of(&OF_INODES, finding)) {
-            // A reserved inode with a wrong count may be broken otherwise; e2fsck replaces a journal.
+            // A reserved inode with a wrong count may be broken otherwise.
             let is_plain = |ino: &u32| *ino >= self.geo.first_ino || *ino == ROOT_INO;
             let ino = finding.inode.filter(is_plain);
             let Some(ino) = ino.filter(|ino| !others.contains(ino)) else { continue };
