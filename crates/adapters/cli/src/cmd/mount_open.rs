@@ -23,7 +23,7 @@ const FINISH_WAIT: Duration = Duration::from_secs(30);
 const LOG_BYTES: u64 = 64 << 20;
 
 /// EWOULDBLOCK of the lock, EBUSY of a block device.
-const IN_USE: [i32; 2] = [11, 16];
+pub(super) const IN_USE: [i32; 2] = [11, 16];
 
 /// Most open descriptors of a mount: image, log, trace, two for each of 128 workers, clients.
 const DESCRIPTORS_MAX: u64 = 512;

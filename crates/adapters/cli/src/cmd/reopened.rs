@@ -8,13 +8,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use syncline_device::{BlockDevice, DeviceError, FileDevice, FileOptions, SwapDevice};
 use syncline_image::partition::{Part, part_of};
 
+use super::mount_open::IN_USE;
 use crate::contain::Rights;
 use crate::error::{Failure, Result};
+
+/// Time in which the kernel closes what this mount had open of the image before. A descriptor that
+/// was on its way to another process keeps its locks until then.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The file that was mounted, whatever has its path by now. It holds no lock.
 pub(crate) struct Pin(OwnedFd);
@@ -50,13 +56,23 @@ impl Pin {
     fn open(&self, path: &Path, read_only: bool) -> Result<FileDevice> {
         let options = FileOptions { read_only, ..FileOptions::default() };
         let place = Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string());
-        let file = FileDevice::open(&place, options).map_err(|err| match err {
+        let began = Instant::now();
+        let opened = loop {
+            match FileDevice::open(&place, options) {
+                Err(DeviceError::Open { errno, .. })
+                    if IN_USE.contains(&errno) && began.elapsed() < CLOSED_WITHIN =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                opened => break opened,
+            }
+        };
+        Ok(opened.map_err(|err| match err {
             DeviceError::Open { reason, errno, .. } => {
                 DeviceError::Open { path: path.display().to_string(), reason, errno }
             }
             err => err,
-        })?;
-        Ok(file)
+        })?)
     }
 }
 

@@ -259,11 +259,15 @@ pub(super) fn user_of(path: &Path, file: &File) -> String {
     const OPEN: &str = "another program has it open";
     let meta = file.metadata();
     let holds = |process: &PathBuf| meta.as_ref().is_ok_and(|m| has_lock(process, m, &|_| true));
-    let process = processes().find(holds).unwrap_or_default();
-    let id = process.file_name().unwrap_or_default().to_string_lossy();
-    if id == std::process::id().to_string() {
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    let holders: Vec<PathBuf> = processes().filter(holds).collect();
+    // The caller may read what somebody else has open as well.
+    let process = holders.iter().find(|process| **process != own);
+    if process.is_none() && !holders.is_empty() {
         return "this program has it open already; close it first".to_owned();
     }
+    let process = process.map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let id = process.file_name().unwrap_or_default().to_string_lossy();
     // It has none, too, if it is not to be seen, as the server of another's mount.
     let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
     let name = name.trim_end();
