@@ -40,6 +40,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).status();
+        // Lazily: the process of a mount of its flash may be ending yet, and has it open till then.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
