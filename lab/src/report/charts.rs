@@ -41,7 +41,7 @@ pub struct Chart {
     pub unit: String,
     /// Bars or lines.
     pub layout: Layout,
-    /// What the groups are, with its unit; may be empty.
+    /// Quantity of the groups, with its unit; may be empty.
     pub group: String,
     /// Values on a logarithmic axis: for those of different magnitude.
     pub log: bool,

@@ -50,7 +50,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Numbers of a status in Prometheus' text format, named by their paths: `syncline_cache_hits 7`.
-/// What depends on the state, as lists of files, is left out.
+/// Lists of files and other state are left out.
 fn metrics(value: &Value, name: &str, out: &mut String) {
     match value {
         Value::Object(object) => object.iter().for_each(|(key, inner)| {

@@ -51,7 +51,7 @@ fn every_shell_completes_every_command() {
     assert!(COMMANDS.iter().all(|command| all.iter().any(|known| known == command)), "{all:?}");
 }
 
-/// What bash puts into the line, as its script finds it.
+/// The words that bash puts into the line, as its script finds them.
 fn completed(line: &str) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_syncline");
     let script = "eval \"$($0 completions bash)\"\nCOMP_LINE=$1 COMP_POINT=${#1}\n\

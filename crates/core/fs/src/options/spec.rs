@@ -146,7 +146,7 @@ impl<T: Default> OptionSpec<T> {
         format!("{}{}", self.name, self.form.usage())
     }
 
-    /// What may stand in a list of options, for completion: the name, with `=` if a value follows.
+    /// A candidate for a list of options, for completion: the name, with `=` if a value follows.
     /// Behind the `=` in `begun`: the option with each word that may follow.
     pub fn candidates(&self, begun: &str) -> Vec<String> {
         match &self.form {

@@ -53,7 +53,7 @@ pub struct Change {
     pub new: Vec<u8>,
 }
 
-/// What a repair would do.
+/// A planned repair.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan {
