@@ -50,6 +50,15 @@ pub enum OnError {
     Continue,
 }
 
+/// How much a read-only mount makes of a damaged volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rescue {
+    /// What the directories name (`rescue`).
+    Named,
+    /// Deleted files and inodes without a name, too (`undelete`).
+    All,
+}
+
 /// Durability of fsync (`sync=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,6 +151,8 @@ impl Alloc {
 pub struct MountOptions {
     /// No write of any kind reaches the device; the journal must be clean.
     pub read_only: bool,
+    /// Reads past damage; implies `read_only`.
+    pub rescue: Option<Rescue>,
     /// Durability of fsync (`sync=`); eager by default.
     pub sync: SyncMode,
     /// Format of the journal's transactions (`log=`); packed ones need [`SyncMode::Eager`] or
@@ -221,6 +232,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            rescue: None,
             sync: SyncMode::Eager,
             log: LogFormat::Jbd2,
             log_unit_bytes: LOG_UNIT_BYTES,
@@ -312,7 +324,9 @@ impl MountOptions {
     /// [`FsError::Invalid`]; the message says which to add or to leave out.
     pub(crate) fn check_together(&self) -> Result<()> {
         let periodic = self.sync == SyncMode::Periodic;
-        let refused = if self.log == LogFormat::Packed && self.sync == SyncMode::Ordered {
+        let refused = if self.rescue.is_some() && !self.read_only {
+            "`rescue` and `undelete` only read; leave `rw` out"
+        } else if self.log == LogFormat::Packed && self.sync == SyncMode::Ordered {
             "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
         } else if self.log != LogFormat::Packed && self.log_unit_bytes != LOG_UNIT_BYTES {
             "`log_unit` is for `log=packed`; give both, or neither"
@@ -325,6 +339,10 @@ impl MountOptions {
             return Ok(());
         };
         Err(FsError::invalid(refused))
+    }
+
+    fn set_rescue(&mut self, rescue: Rescue) {
+        (self.read_only, self.rescue) = (true, Some(rescue));
     }
 
     fn set_alloc(&mut self, alloc: Alloc) {
