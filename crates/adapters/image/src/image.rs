@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, WallClock};
-use syncline_fs::{MountOptions, MountReport, Volume};
+use syncline_fs::{MountOptions, MountReport, Rescue, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
@@ -69,6 +69,8 @@ impl Place {
 pub struct Opening {
     /// The part of the file or device that is opened.
     pub part: Part,
+    /// Reads go past damage.
+    pub rescue: Option<Rescue>,
     /// The time of what is written.
     pub clock: Arc<dyn Clock>,
     /// Called when the file is open and locked, before it is read.
@@ -78,7 +80,12 @@ pub struct Opening {
 impl Default for Opening {
     /// All of it, at the time of this machine.
     fn default() -> Opening {
-        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()), opened: Arc::new(|| {}) }
+        Opening {
+            part: Part::Whole,
+            rescue: None,
+            clock: Arc::new(WallClock::new()),
+            opened: Arc::new(|| {}),
+        }
     }
 }
 
@@ -217,8 +224,15 @@ impl Image {
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
         let dev = part_of(opened_device(path, true, &*how.opened)?, how.part, path)?;
-        superblock(&*dev, path)?;
         let at = |err: ImageError| err.at(path.display());
+        if how.rescue.is_some() {
+            let options = MountOptions::default()
+                .with(|options| (options.read_only, options.rescue) = (true, how.rescue));
+            let mounted = Volume::mount_report(dev, Arc::clone(&how.clock), options);
+            let (vol, report) = mounted.map_err(|err| at(err.into()))?;
+            return Ok(Image { vol, report, in_memory: true, clock: Arc::clone(&how.clock) });
+        }
+        superblock(&*dev, path)?;
         let cache_bytes = MountOptions::default().cache_bytes;
         let recovered = Volume::recovered_in_memory(&dev, &how.clock, cache_bytes);
         let recovered = recovered.map_err(|err| at(err.into()))?;
@@ -229,13 +243,16 @@ impl Image {
         Ok(Image { vol, report, in_memory, clock: Arc::clone(&how.clock) })
     }
 
-    /// Remarks on a journal that was replayed in memory only.
+    /// Remarks on a journal that was replayed in memory only, and on damage.
     pub fn tell(&self, path: &Path, watch: &dyn Watch) {
         if self.in_memory && self.report.transactions_replayed > 0 {
             watch.remark(&format!(
                 "{}: the journal was replayed in memory only; `syncline recover` writes it",
                 path.display()
             ));
+        }
+        for what in self.vol.take_missing() {
+            watch.remark(&format!("{}: missing: {what}", path.display()));
         }
     }
 

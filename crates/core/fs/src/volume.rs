@@ -121,6 +121,11 @@ impl Volume {
         self.0.options.rescue.is_some()
     }
 
+    /// Adds a note to those of [`Volume::take_missing`].
+    pub fn note_missing(&self, what: String) {
+        self.0.note_missing(what);
+    }
+
     /// Takes the notes of the damage that reads with `rescue` went past until now, at most 1,000.
     pub fn take_missing(&self) -> Vec<String> {
         self.0.missing.lock().take()

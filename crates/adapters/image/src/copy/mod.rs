@@ -8,6 +8,8 @@ pub(crate) mod side;
 mod tree;
 pub(crate) mod volume;
 
+pub use volume::contents;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -18,6 +18,7 @@ impl View {
             .filter(|group| sb.group_has_super(*group))
             .take(COPIES_MAX)
             .collect();
+        let mut replaced = [0u32; 3];
         for nr in 0..geo.gdt_blocks {
             let place = geo.desc_block(&sb, nr);
             let own = self.block(place);
@@ -40,22 +41,28 @@ impl View {
                 let backups: Vec<Vec<u8>> = backups.collect();
                 let found = backups
                     .iter()
-                    .find_map(|block| parse(block, true).map(|desc| (desc, "its backup is used")))
-                    .or_else(|| parse(&bytes, false).map(|desc| (desc, "it is used")))
-                    .unwrap_or_else(|| (self.usual(group), "mke2fs's layout is assumed"));
-                let (mut desc, used) = found;
+                    .find_map(|block| parse(block, true).map(|desc| (desc, 0)))
+                    .or_else(|| parse(&bytes, false).map(|desc| (desc, 1)))
+                    .unwrap_or_else(|| (self.usual(group), 2));
+                let (mut desc, how): (GroupDesc, usize) = found;
                 // It may be old, and no bit of it says which parts were never used.
                 desc.bg_flags &= !(BLOCK_UNINIT | INODE_UNINIT);
                 desc.bg_itable_unused = 0;
                 if let Some(slot) = bytes.get_mut(slot.clone()) {
                     desc.encode_into(slot, group, &csum);
                 }
-                self.missing.push(format!("a right descriptor of group {group}; {used}"));
+                replaced.iter_mut().skip(how).take(1).for_each(|count| *count += 1);
                 mended = true;
             }
             if mended {
                 self.put(place << geo.block_bits, &bytes)?;
             }
+        }
+        let used =
+            ["backups are used", "their checksums are ignored", "mke2fs's layout is assumed"];
+        for (count, used) in replaced.into_iter().zip(used).filter(|(count, _)| *count > 0) {
+            let what = "group descriptors are bad";
+            self.missing.push(format!("{count} {what}; {used}"));
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The directory `/.rescue` of a view: links to what has no name.
 //!
 //! ```text
-//!   lost-#123               an inode in use that no directory names; a directory with what is in it
+//!   lost-#123               an inode in use that no directory names
 //!   deleted-#124-notes.txt  a deleted file
 //! ```
 //!
 //! Its blocks, and those of a root directory that is made anew, are blocks of the journal: the view
-//! needs none of them. Its inode is number 6, which ext2 once reserved for such a directory.
+//! needs none of them. Its inode is the last that is unused.
 
 use std::sync::Arc;
 
@@ -27,8 +27,6 @@ use crate::names::dir::readdir::read_batch;
 use crate::store::Store;
 use crate::store::group::group_desc;
 
-/// `EXT4_UNDEL_DIR_INO`, which nothing uses.
-const MADE_INO: u32 = 6;
 const NAME: &[u8] = b".rescue";
 const NAME_MAX: usize = 255;
 
@@ -68,7 +66,7 @@ pub(super) fn make(view: &mut View) -> Result<()> {
     if root.is_none() {
         view.missing.push("the root directory".into());
     }
-    let mut named = lost(&store, view)?;
+    let (mut named, used) = lost(&store, view)?;
     let (files, overwritten) = deleted::find(view, &store)?;
     if overwritten > 0 {
         let what = format!("{overwritten} deleted files, whose blocks are in use again");
@@ -92,11 +90,15 @@ pub(super) fn make(view: &mut View) -> Result<()> {
     while entries.iter().any(|(known, _, _)| *known == name) {
         name.push(b'_');
     }
-    entries.push((name, MADE_INO, file_type::DIR));
+    let is_free =
+        |ino: &u32| !bitmap::test(&used, *ino) && !named.iter().any(|(_, known, _)| known == ino);
+    let made = (view.geo.first_ino..=view.geo.inodes_count).rev().find(is_free);
+    let made = made.ok_or(FsError::NoSpace)?;
+    entries.push((name, made, file_type::DIR));
     let fresh = view.own_inode(S_IFDIR | 0o755, 0);
     put_dir(view, &store, (ROOT_INO, root.unwrap_or(fresh)), &entries, &mut room)?;
     let fresh = view.own_inode(S_IFDIR | 0o700, 0);
-    put_dir(view, &store, (MADE_INO, fresh), &named, &mut room)
+    put_dir(view, &store, (made, fresh), &named, &mut room)
 }
 
 /// Writes a directory with these entries.
@@ -160,8 +162,8 @@ fn names_of(store: &Store, ino: u32, raw: Inode) -> Vec<Entry> {
     entries
 }
 
-/// Inodes in use that no directory names.
-fn lost(store: &Store, view: &View) -> Result<Vec<Entry>> {
+/// Inodes in use that no directory names, and a bitmap of those in use.
+fn lost(store: &Store, view: &View) -> Result<(Vec<Entry>, Vec<u8>)> {
     let geo = &view.geo;
     let bytes = geo.inodes_count as usize / 8 + 1;
     let (mut used, mut named) = (vec![0u8; bytes], vec![0u8; bytes]);
@@ -193,8 +195,9 @@ fn lost(store: &Store, view: &View) -> Result<Vec<Entry>> {
             if inode.is_dir() {
                 dirs.push(ino);
             }
-            if !inode.has_flag(flags::EA_INODE) && ino != ROOT_INO {
-                bitmap::set(&mut used, ino);
+            bitmap::set(&mut used, ino);
+            if inode.has_flag(flags::EA_INODE) {
+                bitmap::set(&mut named, ino);
             }
         }
     }
@@ -212,5 +215,5 @@ fn lost(store: &Store, view: &View) -> Result<Vec<Entry>> {
             entries.push((format!("lost-#{ino}").into_bytes(), ino, kind));
         }
     }
-    Ok(entries)
+    Ok((entries, used))
 }
