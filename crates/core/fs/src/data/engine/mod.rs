@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!              ordered.rs              eager.rs                   periodic.rs
-//!  fsync       data in place, commit,  data and its metadata in   nothing
-//!              flush                   one write to the log
-//!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
-//!              place                   see the table there        to new blocks, others logged
+//!  fsync       data in place, then a   data and its metadata in   nothing
+//!              commit or a flush       one write to the log
+//!  write-back  every page in place     logged pages are logged    new data and long overwrites to
+//!                                      again, others in place     new blocks, others logged
 //!  background  whole files by age      steps of bounded length    sync points of the whole volume
 //! ```
 //!
