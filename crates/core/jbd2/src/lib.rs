@@ -33,8 +33,8 @@
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
 //!   flush was issued is durable.
-//! - A thread that holds a handle does not commit, and waits for no lock that is held while a
-//!   handle starts.
+//! - A thread that holds a handle does not commit, and waits for no lock whose holder may
+//!   start one.
 //! - A freed block is not overwritten on the device before its free is durable
 //!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
 //!   again at once and journal its new contents. Both changes are recovered together
