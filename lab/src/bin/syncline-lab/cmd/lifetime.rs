@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
 /// The figures, the erases of the blocks, and who caused them.
 fn page(found: &LifetimeResult) -> String {
     let mut page = Page::new(&format!("syncline-lab lifetime, {}", found.profile.name));
-    page.paragraph(&end_text(found));
+    end_text(found).split("\n\n").for_each(|text| page.paragraph(text.trim()));
     let mut lines = rows(found);
     lines.extend(spread_rows(&found.spread));
     page.table(&["figure", "value"].map(str::to_owned), &lines, 2);
