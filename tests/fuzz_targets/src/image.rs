@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
+use syncline_fs::repair::Plan;
 use syncline_fs::{
     Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Result, Volume, XattrFlags,
     check_device,
@@ -35,7 +36,7 @@ fn base(features: &str, clean: bool) -> MemoryDevice {
     };
     let device = MemoryDevice::load(mkfs(&spec).path()).expect("an image that was just made");
     let device = Arc::new(device);
-    let volume = mount(device.clone(), false).expect("a stock image");
+    let volume = mount(device.clone(), "rw").expect("a stock image");
     // Where files have block maps some of it is refused.
     let _ = populate(&volume);
     if clean {
@@ -59,11 +60,8 @@ fn populate(volume: &Volume) -> Result<()> {
     volume.syncfs()
 }
 
-fn mount(device: Arc<MemoryDevice>, read_only: bool) -> Result<Volume> {
-    let options = MountOptions::default().with(|options| {
-        options.read_only = read_only;
-        options.cache_bytes = 4 << 20;
-    });
+fn mount(device: Arc<MemoryDevice>, options: &str) -> Result<Volume> {
+    let options = MountOptions::parse(options)?.with(|options| options.cache_bytes = 4 << 20);
     Volume::mount(device, Arc::new(VirtualClock::default()), options)
 }
 
@@ -128,18 +126,19 @@ pub(crate) fn feed(bytes: &[u8]) {
     judge(&image);
 }
 
-/// Opens an image for reading and for writing, looks at everything, changes, checks and unmounts
-/// it; checks it without a mount.
+/// Opens an image for reading, past damage, and for writing; looks at everything, changes, checks
+/// and unmounts it; checks and repairs it without a mount.
 pub(crate) fn judge(image: &MemoryDevice) {
-    for read_only in [true, false] {
-        if let Ok(volume) = mount(Arc::new(image.snapshot()), read_only) {
-            exercise(&volume, read_only);
+    for options in ["ro", "undelete", "rw"] {
+        if let Ok(volume) = mount(Arc::new(image.snapshot()), options) {
+            exercise(&volume, options != "rw");
             let _ = volume.check(&mut |_| true);
             let _ = volume.unmount();
         }
     }
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
     let _ = check_device(&device, &mut |_| true);
+    let _ = Plan::new(&device, &mut |_| true);
 }
 
 /// Looks at everything, and changes some of it.

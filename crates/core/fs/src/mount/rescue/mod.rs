@@ -46,6 +46,8 @@ use crate::options::{MountOptions, Rescue};
 use crate::store::Store;
 
 const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
+/// How many times larger than its device a file system may be.
+const CUT_FACTOR_MAX: u64 = 16;
 /// Type of the copy of the journal's inode in the superblock.
 const COPY_OF_I_BLOCK: u8 = 1;
 
@@ -163,7 +165,10 @@ fn superblock(dev: &dyn BlockDevice, missing: &mut Vec<String>) -> Result<(Super
                     && u64::from(sb.s_blocks_per_group) == 8 << bits
                     && u32::try_from(group).is_ok_and(|group| sb.group_has_super(group))
             });
-            if !fits || Geometry::new(&sb, u64::MAX).is_err() {
+            let Ok(geo) = Geometry::new(&sb, u64::MAX) else { continue };
+            // So that no number in it makes work without bound.
+            let size = dev.geometry().size_bytes.saturating_mul(CUT_FACTOR_MAX);
+            if !fits || geo.blocks_count > size >> geo.block_bits {
                 continue;
             }
             if let Err(err) = sb.check_features() {

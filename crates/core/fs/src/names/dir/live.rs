@@ -31,6 +31,8 @@ pub(crate) struct View<'a> {
     params: DirParams,
     /// Its entries, where they are in the inode: as the one block of a directory without a tail.
     inline: Option<Arc<[u8]>>,
+    /// Blocks of it.
+    blocks: u32,
 }
 
 /// A directory that is changed within a handle.
@@ -58,7 +60,12 @@ impl<'a> View<'a> {
                 block.map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))?;
             inline = Some(block.into());
         }
-        Ok(View { store, inode, st, params, inline })
+        let blocks = match store.options.rescue {
+            _ if inline.is_some() => 1,
+            Some(_) => mapped_blocks(store, inode, st),
+            None => dir_blocks(store, st),
+        };
+        Ok(View { store, inode, st, params, inline, blocks })
     }
 }
 
@@ -101,6 +108,27 @@ pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Resul
 
 fn dir_blocks(store: &Store, st: &InodeState) -> u32 {
     u32::try_from(st.size >> store.geo.block_bits).unwrap_or(BLOCKS_MAX).min(BLOCKS_MAX)
+}
+
+/// Blocks of a directory up to the last that has a place: its size may be damaged.
+fn mapped_blocks(store: &Store, inode: &Inode, st: &InodeState) -> u32 {
+    let (all, mut at, mut end, mut step) = (dir_blocks(store, st), 0, 0, 1);
+    while at < all {
+        match map_blocks(store, inode, st, at, all - at) {
+            Ok(mapping) => {
+                at = at.saturating_add(mapping.len());
+                if matches!(mapping, Mapping::Mapped { .. }) {
+                    (end, step) = (at, 1);
+                }
+            }
+            // How far a bad node reaches is not known.
+            Err(_) => {
+                at = at.saturating_add(step);
+                step = step.saturating_mul(2);
+            }
+        }
+    }
+    end.min(all)
 }
 
 fn dir_place(store: &Store, inode: &Inode, st: &InodeState, lblk: u32) -> Result<u64> {
@@ -173,7 +201,7 @@ impl DirRead for View<'_> {
         self.store.block_size()
     }
     fn blocks(&self) -> u32 {
-        if self.inline.is_some() { 1 } else { dir_blocks(self.store, self.st) }
+        self.blocks
     }
     fn indexed(&self) -> bool {
         self.inline.is_none() && self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
