@@ -1,6 +1,7 @@
 //! `--rescue` and `--undelete`: commands go on past damage, say what is missing, and write nothing.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::{done, refused, run, scratch};
@@ -148,4 +149,28 @@ fn a_mount_goes_on_past_damage() {
     assert_eq!((large.unwrap(), small.unwrap().unwrap().as_slice()), (24 << 20, &b"small"[..]));
     assert!(refused && names.len() == 1, "{names:?}");
     assert!(image.bytes() == before, "nothing is written");
+}
+
+#[test]
+fn a_file_whose_map_is_lost_is_copied_with_zeros() {
+    if !require("a_file_whose_map_is_lost_is_copied_with_zeros", &[Need::E2fsck]) {
+        return;
+    }
+    let place = scratch();
+    let image = image(place.path());
+    let holes = place.path().join("holes");
+    let file = fs::File::create(&holes).unwrap();
+    (0..8).for_each(|nth| file.write_all_at(b"h", nth << 14).unwrap());
+    file.set_len(1 << 40).unwrap();
+    drop(file);
+    done(&["cp".as_ref(), holes.as_os_str(), at(&image, "/").as_ref()]);
+    let said = debugfs(image.path(), "stat /holes\n");
+    let (_, rest) = said.split_once("(ETB0):").expect("its map has a block");
+    let block: usize = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+    wipe(&image, block * 1024, 1024);
+    let copy = place.path().join("copy");
+    let said = run(&["cp", "--rescue", &at(&image, "/holes"), copy.to_str().unwrap()]);
+    assert_eq!(said.code, 3, "{}", said.err);
+    assert!(said.err.contains("could not be read and are zeros"), "{}", said.err);
+    assert_eq!(fs::metadata(&copy).unwrap().len(), 1 << 40);
 }

@@ -13,6 +13,8 @@ use crate::{ImageError, Result};
 
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes behind a bad part of a map at which it is asked again.
+const BLOCK_BYTES: u64 = 4096;
 
 /// A volume.
 pub(crate) struct VolumeSide {
@@ -104,12 +106,16 @@ impl Lost {
             let Some(part) = into.get_mut(done..done + step) else { break };
             if vol.read(inode, now, part) != Ok(step) {
                 part.fill(0);
-                self.bytes += step as u64;
-                self.first.get_or_insert(now);
+                self.add(now, step as u64);
             }
             done += step;
         }
         len
+    }
+
+    fn add(&mut self, at: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.first.get_or_insert(at);
     }
 
     fn tell(&self, vol: &Volume, shown: &str) {
@@ -159,19 +165,22 @@ impl VolumeFile {
 
 impl Reader for VolumeFile {
     fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
-        let run = self
-            .vol
-            .seek_data(&self.inode, from)
-            .and_then(|start| Ok((start, self.vol.seek_hole(&self.inode, start)?)));
-        match run {
-            Ok(run) => Ok(Some(run)),
-            Err(FsError::NoSuchOffset) => Ok(None),
-            // Without the map all of the rest is tried.
-            Err(_) if self.vol.is_rescued() => {
-                let end = self.vol.getattr(&self.inode).size;
-                Ok((from < end).then_some((from, end)))
+        let (size, mut at, mut step) = (self.vol.getattr(&self.inode).size, from, BLOCK_BYTES);
+        loop {
+            let found = self.vol.seek_data(&self.inode, at);
+            let run = found.and_then(|start| Ok((start, self.vol.seek_hole(&self.inode, start)?)));
+            match run {
+                Ok(run) => return Ok(Some(run)),
+                Err(FsError::NoSuchOffset) => return Ok(None),
+                // How far a bad node of the map reaches is not known.
+                Err(_) if self.vol.is_rescued() && at < size => {
+                    self.lost.add(at, step.min(size - at));
+                    at = at.saturating_add(step);
+                    step = step.saturating_mul(2);
+                }
+                Err(_) if self.vol.is_rescued() => return Ok(None),
+                Err(err) => return Err(self.failed()(err)),
             }
-            Err(err) => Err(self.failed()(err)),
         }
     }
 
