@@ -29,7 +29,9 @@ mod rules;
 mod sparse;
 mod volumes;
 
-pub use input::{import, import_new};
+pub use input::import;
+#[cfg(any(unix, windows))]
+pub use input::import_new;
 pub use output::export;
 pub use rules::{IdMap, Rules};
 
