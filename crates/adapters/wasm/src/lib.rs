@@ -14,8 +14,7 @@
 //! - Results are JSON, or bytes. Names are bytes: those that are no UTF-8 have a surrogate for each
 //!   such byte, U+DC80 to U+DCFF, in both directions.
 //!
-//! Assumption: one thread. Tested in `npm/test` with Node, and the page in `page/test` with
-//! Chromium.
+//! Assumption: one thread. Tested in `npm/test` with Node, and the page in `test` with Chromium.
 
 #![deny(unsafe_code)]
 

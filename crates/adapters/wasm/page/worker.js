@@ -1,0 +1,289 @@
+// One image in a worker. A damaged image may end this worker; the page makes a new one.
+
+import { BlobDevice, Ext4Error, HandleDevice, Image, MemoryDevice, OverlayDevice } from "./ext4.js";
+
+/** Bytes of a part of a file on its way out. Parts become blobs, which the browser keeps. */
+const PART = 8 << 20;
+/** Memory for changes and unpacked images, where the browser gives no files. */
+const MEMORY = 512 << 20;
+const PROGRESS_MS = 100;
+
+let file;
+let image;
+let overlay;
+let bytesRead;
+let scratch;
+
+/** A file of the browser that no other page sees, or memory. */
+async function room() {
+  try {
+    const root = await navigator.storage.getDirectory();
+    await sweep(root);
+    const name = `scratch-${crypto.randomUUID()}`;
+    const handle = await (await root.getFileHandle(name, { create: true })).createSyncAccessHandle();
+    scratch = { root, name, handle };
+    return new HandleDevice(handle);
+  } catch {
+    // A private window, or a page that is no secure context.
+    return new MemoryDevice(0, MEMORY);
+  }
+}
+
+/** Removes the files of pages that were closed. Those in use are locked. */
+async function sweep(root) {
+  for await (const name of root.keys()) {
+    if (name.startsWith("scratch-")) await root.removeEntry(name).catch(() => {});
+  }
+}
+
+async function leave() {
+  image = overlay = undefined;
+  if (!scratch) return;
+  scratch.handle.close();
+  await scratch.root.removeEntry(scratch.name).catch(() => {});
+  scratch = undefined;
+}
+
+/** Counts what is read. */
+function counted(device) {
+  bytesRead = 0;
+  return {
+    size: device.size,
+    readInto(offset, into) {
+      bytesRead += into.length;
+      device.readInto(offset, into);
+    },
+  };
+}
+
+/** Reports progress, not too often. */
+function progress(what) {
+  let next = 0;
+  return (stage, done, total) => {
+    const now = performance.now();
+    if (now < next || !total) return;
+    next = now + PROGRESS_MS;
+    postMessage({ progress: { what: stage && what ? `${what}: ${stage}` : what || stage, done, total } });
+  };
+}
+
+/** Mounts to read, or says why not. */
+function tried() {
+  try {
+    return { mounted: image.mount() };
+  } catch (error) {
+    if (error.code === "ETRAP") throw error;
+    return { failed: error.message };
+  }
+}
+
+/** Mounts for changes, at the first of them. */
+function edited() {
+  if (!image.writable) {
+    image.unmount();
+    image.mount({ writable: true });
+  }
+  return image;
+}
+
+/** Bytes as a blob, handed over in parts so that none stays in this worker's memory. */
+function collector() {
+  const blobs = [];
+  let parts = [];
+  let length = 0;
+  const flush = () => {
+    if (length > 0) blobs.push(new Blob(parts));
+    parts = [];
+    length = 0;
+  };
+  return {
+    add(bytes) {
+      parts.push(bytes);
+      length += bytes.length;
+      if (length >= PART) flush();
+    },
+    done() {
+      flush();
+      // With another type, or none, a browser may give the file another name.
+      return new Blob(blobs, { type: "application/octet-stream" });
+    },
+  };
+}
+
+const calls = {
+  async open({ blob }) {
+    await leave();
+    file = blob;
+    const base = counted(new BlobDevice(blob));
+    const place = await room();
+    const options = { scratch: place, progress: progress("unpacking") };
+    image = await Image.scan(base, options);
+    if (!image.disk.compressed) {
+      overlay = new OverlayDevice(base, place);
+      image = await Image.scan(overlay, { writable: true });
+    }
+    return image.disk;
+  },
+
+  /** Takes a partition and mounts it to be read. What cannot be mounted can still be checked. */
+  use({ partition }) {
+    image.unmount();
+    image.choose(partition);
+    return tried();
+  },
+
+  info: () => ({ ...image.info(), bytesRead, memory: image.memory }),
+
+  list({ path }) {
+    for (const entries of image.listParts(path)) postMessage({ entries });
+  },
+
+  describe({ path, bytes }) {
+    const stat = image.lstat(path);
+    const xattrs = [...image.xattrs(path)];
+    const start = stat.type === "file" ? image.read(path, 0, Math.min(bytes, stat.size)) : undefined;
+    return { stat, xattrs, start };
+  },
+
+  read({ path, length }) {
+    return image.read(path, 0, length);
+  },
+
+  file({ path }) {
+    const { size } = image.stat(path);
+    const tell = progress("reading");
+    const out = collector();
+    for (let at = 0; at < size; ) {
+      const part = image.read(path, at, Math.min(PART, size - at));
+      if (part.length === 0) throw new Ext4Error("EUCLEAN", "the file is shorter than its size");
+      out.add(part);
+      at += part.length;
+      tell("", at, size);
+    }
+    return out.done();
+  },
+
+  tar({ path }) {
+    const out = collector();
+    let length = 0;
+    const tell = progress("");
+    const { size, free } = image.info();
+    image.tar(path, (bytes) => {
+      out.add(bytes);
+      length += bytes.length;
+      tell("reading", length, Math.max(size - free, length));
+    });
+    return out.done();
+  },
+
+  sha256({ path }) {
+    return image.sha256(path, progress(""));
+  },
+
+  check() {
+    return image.check(progress("checking"));
+  },
+
+  planRepair() {
+    // The journal is replayed first, as e2fsck does.
+    if (image.info().needsRecovery) edited();
+    return image.planRepair(progress("checking"));
+  },
+
+  repair({ go }) {
+    const undo = go ? image.repair() : undefined;
+    return { undo, changed: changed(), ...tried() };
+  },
+
+  mkdir({ path }) {
+    edited().mkdir(path);
+    return changed();
+  },
+
+  rename({ from, to }) {
+    edited().rename(from, to, { keep: true });
+    return changed();
+  },
+
+  remove({ path }) {
+    edited().remove(path, { recursive: true });
+    return changed();
+  },
+
+  async add({ path, blob }) {
+    const from = new BlobDevice(blob);
+    const tell = progress(`adding ${blob.name ?? ""}`);
+    const writer = edited().writer(path);
+    try {
+      const bytes = new Uint8Array(1 << 20);
+      for (let at = 0; at < blob.size; at += bytes.length) {
+        const part = bytes.subarray(0, Math.min(bytes.length, blob.size - at));
+        from.readInto(at, part);
+        writer.write(part);
+        tell("", at + part.length, blob.size);
+      }
+    } catch (error) {
+      writer.abort();
+      throw error;
+    }
+    writer.close();
+    return changed();
+  },
+
+  /** Writes the changes into a file of the user: as a whole, or not at all. */
+  async save({ handle }) {
+    settle();
+    const now = await handle.getFile();
+    if (now.size !== file.size || now.lastModified !== file.lastModified) {
+      throw new Ext4Error("ESTALE", "another program has changed the file; save a copy instead");
+    }
+    const tell = progress("saving");
+    const out = await handle.createWritable({ keepExistingData: true });
+    try {
+      let done = 0;
+      for (const [position, data] of overlay.changes()) {
+        await out.write({ type: "write", position, data });
+        done += data.length;
+        tell("", done, overlay.changedBytes);
+      }
+    } catch (error) {
+      await out.abort();
+      throw error;
+    }
+    await out.close();
+  },
+
+  /** The changed image as a blob of parts of the old one and the changes. */
+  copy() {
+    settle();
+    const parts = [];
+    let end = 0;
+    for (const [offset, bytes] of overlay.changes()) {
+      parts.push(file.slice(end, offset), new Blob([bytes]));
+      end = offset + bytes.length;
+    }
+    parts.push(file.slice(end));
+    return new Blob(parts, { type: "application/octet-stream" });
+  },
+};
+
+/** Makes the changed image a clean one. */
+function settle() {
+  image.unmount();
+  image.mount();
+}
+
+const changed = () => overlay?.changedBytes ?? 0;
+
+// Calls run one after the other.
+let last = Promise.resolve();
+addEventListener("message", ({ data: { id, call, given } }) => {
+  last = last.then(async () => {
+    try {
+      postMessage({ id, result: await calls[call](given ?? {}) });
+    } catch (error) {
+      const { code = "EIO", message, cause } = error;
+      postMessage({ id, error: { code, message, cause: cause?.message } });
+    }
+  });
+});
