@@ -65,7 +65,7 @@ export class MemoryDevice {
       let bytes = this.chunks.get(chunk);
       if (!bytes) {
         if ((this.chunks.size + 1) * CHUNK > this.limit) {
-          throw new Error(`more than ${this.limit >> 20} MiB of memory would be needed`);
+          throw new Error(`more than ${this.limit} bytes of memory would be needed`);
         }
         bytes = new Uint8Array(CHUNK);
         this.chunks.set(chunk, bytes);

@@ -56,10 +56,14 @@ function call(name, given) {
 /** What is open. */
 let open;
 
+let running = 0;
+
 /** Runs work: shows that it runs, and what failed. Returns undefined after a failure. */
 async function working(text, work) {
   if (!$("busy").hidden) return undefined;
   $("alert").replaceChildren();
+  running += 1;
+  document.body.ariaBusy = "true";
   // Short work needs no bar, which would flicker.
   const late = setTimeout(() => showBusy(text), 250);
   try {
@@ -69,6 +73,8 @@ async function working(text, work) {
     return undefined;
   } finally {
     clearTimeout(late);
+    running -= 1;
+    document.body.ariaBusy = String(running > 0);
     $("busy").hidden = true;
     $("busy-text").textContent = "";
   }
@@ -417,16 +423,18 @@ let pictureUrl;
 async function show(entry, focus = false) {
   viewed = entry;
   const path = join(open.path, entry.name);
-  const seen = await working("Reading…", () => call("describe", { path, bytes: PREVIEW }));
-  if (!seen || viewed !== entry) return;
-  $("view").hidden = false;
-  $("view-name").textContent = format.name(entry.name);
-  $("digest").hidden = true;
-  $("get").hidden = !["file", "directory"].includes(seen.stat.type);
-  $("sum").hidden = seen.stat.type !== "file";
-  showFacts($("attributes"), attributes(seen));
-  await showPreview(seen, entry, path);
-  if (focus || matchMedia("(max-width: 60rem)").matches) $("view-name").focus();
+  await working("Reading…", async () => {
+    const seen = await call("describe", { path, bytes: PREVIEW });
+    if (viewed !== entry) return;
+    $("view").hidden = false;
+    $("view-name").textContent = format.name(entry.name);
+    $("digest").hidden = true;
+    $("get").hidden = !["file", "directory"].includes(seen.stat.type);
+    $("sum").hidden = seen.stat.type !== "file";
+    showFacts($("attributes"), attributes(seen));
+    await showPreview(seen, entry, path);
+    if (focus || matchMedia("(max-width: 60rem)").matches) $("view-name").focus();
+  });
 }
 
 function attributes({ stat, xattrs }) {

@@ -53,13 +53,14 @@ after(async () => {
 
 const rows = () => page.value("[...document.querySelectorAll('#rows tr')].map((row) => row.cells[0].textContent)");
 const alerted = () => page.until("document.querySelector('#alert span')?.textContent");
-const idle = () => page.until("document.querySelector('#busy').hidden");
+const idle = () => page.until("document.body.ariaBusy !== 'true'");
 
 /** Opens an image and waits for its files. */
 async function open(file) {
   await page.value("document.querySelector('#rows').replaceChildren()");
   await page.files("#file", file);
   await page.until("!document.querySelector('#work').hidden && document.querySelector('#rows').children.length");
+  await idle();
 }
 
 /** Taps the row whose name begins so. */
