@@ -202,6 +202,11 @@ export class Image {
   read(path: string, offset: number, length: number): Uint8Array;
   readParts(path: string, length?: number): Generator<Uint8Array>;
   readFile(path: string): Uint8Array;
+  /**
+   * Where the contents of a file are in the image: `[from, offset, length]` for each part, all else
+   * is zeros. Undefined if they have to be read.
+   */
+  extents(path: string): [number, number, number][] | undefined;
   /** In hexadecimal; without a path, of the disk. */
   sha256(path?: string, progress?: Progress): string;
   /** A tree as a tar archive with owners, attributes, links and holes. */

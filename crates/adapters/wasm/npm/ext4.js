@@ -209,6 +209,7 @@ export async function format(device, { label = "", type = "ext4", blockSize = 0 
 export class Image {
   #instance;
   #writable = false;
+  #replayed = false;
   /** Format, size and partitions. */
   disk;
   /** The partition that was chosen; undefined is the whole. */
@@ -265,6 +266,7 @@ export class Image {
     }
     const done = this.#instance.json("mount", undefined, writable ? 1 : 0);
     this.#writable = done.writable;
+    this.#replayed = done.replayedInMemory;
     return done;
   }
 
@@ -333,6 +335,24 @@ export class Image {
 
   readFile(path) {
     return joined(...this.readParts(path));
+  }
+
+  /**
+   * Where the contents of a file are in the image: `[from, offset, length]` for each part, all else
+   * is zeros. Undefined if they have to be read: in an image that is not raw, and of small files.
+   */
+  extents(path) {
+    const { plain, size, extents } = this.#instance.json("extents", encode(path));
+    if (!plain || !this.disk.raw || this.disk.compressed || this.#replayed) return undefined;
+    const start = this.partition?.offset ?? 0;
+    const parts = [];
+    for (let n = 0; n < extents.length; n += 3) {
+      const [from, at, length] = extents.slice(n, n + 3);
+      const inside = Math.min(length, size - from);
+      if (start + at + inside > this.disk.size) return undefined;
+      if (inside > 0) parts.push([from, start + at, inside]);
+    }
+    return parts;
   }
 
   /** SHA-256 of a file in hexadecimal; without a path, of the disk in the image. */

@@ -2,11 +2,14 @@
 
 import { BlobDevice, Ext4Error, HandleDevice, Image, MemoryDevice, OverlayDevice } from "./ext4.js";
 
-/** Bytes of a part of a file on its way out. Parts become blobs, which the browser keeps. */
+/** Bytes of a file that are read at once. */
 const PART = 8 << 20;
 /** Memory for changes and unpacked images, where the browser gives no files. */
 const MEMORY = 512 << 20;
 const PROGRESS_MS = 100;
+/** Parts and zeros of a file up to which it is a blob of slices of the image. */
+const SLICES = 10_000;
+const ZEROS = 4 << 30;
 
 let file;
 let image;
@@ -14,25 +17,44 @@ let overlay;
 let bytesRead;
 let scratch;
 
-/** A file of the browser that no other page sees, or memory. */
-async function room() {
-  try {
-    const root = await navigator.storage.getDirectory();
-    await sweep(root);
-    const name = `scratch-${crypto.randomUUID()}`;
-    const handle = await (await root.getFileHandle(name, { create: true })).createSyncAccessHandle();
-    scratch = { root, name, handle };
-    return new HandleDevice(handle);
-  } catch {
-    // A private window, or a page that is no secure context.
-    return new MemoryDevice(0, MEMORY);
+/** Name of the lock that this worker holds while it lives, and start of the names of its files. */
+const SELF = `syncline-${crypto.randomUUID()}`;
+const locked = new Promise((resolve) => {
+  navigator.locks?.request(SELF, () => {
+    resolve();
+    return new Promise(() => {});
+  }) ?? resolve();
+});
+let temporaries = 0;
+
+/** A file of the browser that no other page sees. It fails in some private windows. */
+async function temporary() {
+  await locked;
+  const root = await navigator.storage.getDirectory();
+  temporaries += 1;
+  const name = `${SELF}.${temporaries}`;
+  const file = await root.getFileHandle(name, { create: true });
+  return { root, name, file, handle: await file.createSyncAccessHandle() };
+}
+
+/** Removes the files of pages that were closed. */
+async function sweep() {
+  if (!navigator.locks || !navigator.storage?.getDirectory) return;
+  const root = await navigator.storage.getDirectory();
+  const living = new Set((await navigator.locks.query()).held.map((lock) => lock.name));
+  for await (const name of root.keys()) {
+    const ours = name.startsWith("syncline-");
+    if (ours && !living.has(name.split(".")[0])) await root.removeEntry(name).catch(() => {});
   }
 }
 
-/** Removes the files of pages that were closed. Those in use are locked. */
-async function sweep(root) {
-  for await (const name of root.keys()) {
-    if (name.startsWith("scratch-")) await root.removeEntry(name).catch(() => {});
+/** A device that grows: a file of the browser, or memory. */
+async function room() {
+  try {
+    scratch = await temporary();
+    return new HandleDevice(scratch.handle);
+  } catch {
+    return new MemoryDevice(0, MEMORY);
   }
 }
 
@@ -86,28 +108,52 @@ function edited() {
   return image;
 }
 
-/** Bytes as a blob, handed over in parts so that none stays in this worker's memory. */
-function collector() {
-  const blobs = [];
-  let parts = [];
-  let length = 0;
-  const flush = () => {
-    if (length > 0) blobs.push(new Blob(parts));
-    parts = [];
-    length = 0;
+/** With another type, or none, a browser may give a file another name. */
+const BYTES = { type: "application/octet-stream" };
+
+/** Takes bytes on their way out: in a file of the browser, or in blobs. */
+async function collector() {
+  try {
+    const { file, handle } = await temporary();
+    const device = new HandleDevice(handle);
+    let at = 0;
+    return {
+      add(bytes) {
+        device.write(at, bytes);
+        at += bytes.length;
+      },
+      async done() {
+        handle.close();
+        return new Blob([await file.getFile()], BYTES);
+      },
+    };
+  } catch {
+    const blobs = [];
+    return { add: (bytes) => void blobs.push(new Blob([bytes])), done: () => new Blob(blobs, BYTES) };
+  }
+}
+
+/** A file as slices of the image, which are not read here; undefined if it is not stored so. */
+function sliced(path, size) {
+  if (!overlay || overlay.changedBytes > 0) return undefined;
+  const extents = image.extents(path);
+  if (!extents || extents.length > SLICES) return undefined;
+  const stored = extents.reduce((sum, [, , length]) => sum + length, 0);
+  if (size - stored > ZEROS) return undefined;
+  const parts = [];
+  let end = 0;
+  const zeros = new Blob([new Uint8Array(1 << 20)]);
+  const hole = (length) => {
+    for (; length > 0; length -= zeros.size) parts.push(length < zeros.size ? zeros.slice(0, length) : zeros);
   };
-  return {
-    add(bytes) {
-      parts.push(bytes);
-      length += bytes.length;
-      if (length >= PART) flush();
-    },
-    done() {
-      flush();
-      // With another type, or none, a browser may give the file another name.
-      return new Blob(blobs, { type: "application/octet-stream" });
-    },
-  };
+  for (const [from, offset, length] of extents) {
+    if (from < end) return undefined;
+    hole(from - end);
+    parts.push(file.slice(offset, offset + length));
+    end = from + length;
+  }
+  hole(size - end);
+  return new Blob(parts, BYTES);
 }
 
 const calls = {
@@ -149,10 +195,12 @@ const calls = {
     return image.read(path, 0, length);
   },
 
-  file({ path }) {
+  async file({ path }) {
     const { size } = image.stat(path);
+    const slices = sliced(path, size);
+    if (slices) return slices;
     const tell = progress("reading");
-    const out = collector();
+    const out = await collector();
     for (let at = 0; at < size; ) {
       const part = image.read(path, at, Math.min(PART, size - at));
       if (part.length === 0) throw new Ext4Error("EUCLEAN", "the file is shorter than its size");
@@ -163,8 +211,8 @@ const calls = {
     return out.done();
   },
 
-  tar({ path }) {
-    const out = collector();
+  async tar({ path }) {
+    const out = await collector();
     let length = 0;
     const tell = progress("");
     const { size, free } = image.info();
@@ -263,7 +311,7 @@ const calls = {
       end = offset + bytes.length;
     }
     parts.push(file.slice(end));
-    return new Blob(parts, { type: "application/octet-stream" });
+    return new Blob(parts, BYTES);
   },
 };
 
@@ -274,6 +322,8 @@ function settle() {
 }
 
 const changed = () => overlay?.changedBytes ?? 0;
+
+sweep().catch(() => {});
 
 // Calls run one after the other.
 let last = Promise.resolve();

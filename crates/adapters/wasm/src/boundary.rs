@@ -171,6 +171,7 @@ exports! {
     list(cookie: u64) => |session, input| session.list(input, cookie);
     stat(follow: u32) => |session, input| session.stat(input, follow != 0);
     xattrs() => |session, input| session.xattrs(input);
+    extents() => |session, input| session.extents(input);
     digest() => |session, input| session.digest();
     file_digest() => |session, input| session.file_digest(input);
     tar() => |session, input| session.tar(input);

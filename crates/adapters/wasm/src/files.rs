@@ -163,6 +163,31 @@ impl Session {
         Ok(done)
     }
 
+    /// Where the contents of a file are: triples of place in the file, place on the part, length.
+    /// They are not plain if they are in the inode or wait to be written.
+    ///
+    /// # Errors
+    /// As of [`Volume::fiemap`](syncline_fs::Volume::fiemap).
+    pub fn extents(&self, path: &[u8]) -> Result<String> {
+        let vol = self.vol()?;
+        let inode = vol.resolve(path)?;
+        let size = vol.getattr(&inode).size;
+        let extents = vol.fiemap(&inode, 0, size)?;
+        let is_plain = extents.iter().all(|extent| !extent.inline && !extent.delalloc);
+        let json = Json::object(|json| {
+            json.number("size", size);
+            json.flag("plain", is_plain);
+            json.list("extents", |json| {
+                for extent in extents.iter().filter(|extent| is_plain && !extent.unwritten) {
+                    for number in [extent.logical, extent.physical, extent.len] {
+                        json.element(number);
+                    }
+                }
+            });
+        });
+        Ok(json.0)
+    }
+
     /// SHA-256 of a file.
     ///
     /// # Errors

@@ -61,7 +61,14 @@ impl Json {
         self.string(bytes);
     }
 
-    /// An element of a list.
+    /// A number in a list.
+    pub(crate) fn element(&mut self, number: u64) {
+        self.next();
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{number}");
+    }
+
+    /// A text in a list.
     pub(crate) fn item(&mut self, bytes: &[u8]) {
         self.next();
         self.string(bytes);

@@ -34,6 +34,10 @@ before(async () => {
   fs.mkdirSync(path.join(dir, "tree/d/deep"), { recursive: true });
   fs.mkdirSync(downloads);
   fs.writeFileSync(at("tree/d/noise"), noise(9_000_001));
+  const holes = fs.openSync(at("tree/d/holes"), "w");
+  for (const place of [100_000, 3_000_000]) fs.writeSync(holes, noise(5000), 0, 5000, place);
+  fs.ftruncateSync(holes, 5_555_555);
+  fs.closeSync(holes);
   fs.writeFileSync(at("tree/text"), "grüße\n".repeat(20_000));
   fs.writeFileSync(at("tree/dot.png"), Buffer.from(PICTURE, "base64"));
   fs.writeFileSync(at("tree/<b>&amp;"), "not markup");
@@ -118,7 +122,7 @@ test("a list, previews, attributes", async () => {
   assert.equal(sum, `SHA-256 ${sha256(fs.readFileSync(image))}`);
   await page.click("#tab-check");
   await page.click("#run-check");
-  assert.match(await page.until("document.querySelector('#verdict').textContent"), /^Clean: 4 directories, 5 other/);
+  assert.match(await page.until("document.querySelector('#verdict').textContent"), /^Clean: 4 directories, 6 other/);
   await page.click("#tab-files");
 });
 
@@ -132,9 +136,12 @@ test("downloads are the bytes", async () => {
   await page.click("#sum");
   const sum = await page.until("document.querySelector('#digest').textContent");
   assert.equal(sum, `SHA-256 ${sha256(noise(9_000_001))}`);
+  await show("holes");
+  await page.click("#get");
+  assert.deepEqual(await downloaded("holes"), fs.readFileSync(at("tree/d/holes")));
   await page.click("#get-folder");
   fs.writeFileSync(at("d.tar"), await downloaded("d.tar"));
-  assert.deepEqual(run("tar", "-tf", at("d.tar")).trim().split("\n"), ["./", "./deep/", "./noise"]);
+  assert.deepEqual(run("tar", "-tf", at("d.tar")).trim().split("\n"), ["./", "./deep/", "./holes", "./noise"]);
 });
 
 test("the keyboard leads everywhere", async () => {
@@ -221,6 +228,10 @@ test("a copy has the changes, and the image is as it was", async () => {
   await answer();
   await page.until("!document.querySelector('#rows').innerText.includes('dot.png')");
   await idle();
+  // Changed files are read through the volume.
+  await show("added");
+  await page.click("#get");
+  assert.deepEqual(await downloaded("added"), noise(5_000_000));
   await page.click("#save-copy");
   fs.writeFileSync(at("copy.img"), await downloaded("card.img"));
   run("e2fsck", "-fn", at("copy.img"));

@@ -78,6 +78,9 @@ test("lists, reads and describes what mke2fs has made", async () => {
   assert.equal(card.sha256("/d/noise"), sha256(bytes));
   assert.equal(card.sha256(), seen);
   assert.equal(card.stat("/d/noise").size, bytes.length);
+  const raw = fs.readFileSync(image);
+  const parts = card.extents("/d/noise").map(([, offset, length]) => raw.subarray(offset, offset + length));
+  assert.deepEqual(Buffer.concat(parts), bytes);
   assert.equal(card.info().size, 16 << 20);
   assert.ok(card.info().features.includes("extent"));
   const report = card.check();
