@@ -209,8 +209,18 @@ export class Image {
   extents(path: string): [number, number, number][] | undefined;
   /** In hexadecimal; without a path, of the disk. */
   sha256(path?: string, progress?: Progress): string;
-  /** A tree as a tar archive with owners, attributes, links and holes. */
-  tar(path: string, sink: (bytes: Uint8Array) => boolean | void, progress?: Progress): void;
+  /** The same in steps, each of which gives the bytes that are done and all bytes. */
+  sha256Steps(path?: string): Generator<[number, number], string>;
+  /**
+   * A tree as a tar archive with owners, attributes, links and holes. `bytes` must not be kept: copy
+   * them. Returning false ends it with `ECANCELED`. `part` gets places of the image whose bytes come
+   * next and are not read, where files are stored so; returning false asks for the bytes.
+   */
+  tar(
+    path: string,
+    sink: (bytes: Uint8Array) => boolean | void,
+    part?: (offset: number, length: number) => boolean,
+  ): void;
 
   write(path: string, offset: number, bytes: Uint8Array, mode?: number): void;
   truncate(path: string, size: number): void;

@@ -65,6 +65,7 @@ class Instance {
 
   devices = [];
   sink = undefined;
+  part = undefined;
   follow = undefined;
   #failed = undefined;
   #thrown = undefined;
@@ -117,7 +118,9 @@ class Instance {
       write: (device, offset, at, length) =>
         this.#tried(() => this.devices[device].write(offset, this.#view(at, length))),
       flush: (device) => this.#tried(() => this.devices[device].flush?.()),
-      emit: (at, length) => this.#asked(() => this.sink?.(this.#view(at, length).slice())),
+      emit: (at, length) => this.#asked(() => this.sink?.(this.#view(at, length))),
+      emit_part: (at, length) =>
+        this.#asked(() => this.part?.(at, length) ?? false),
       progress: (at, length, done, total) =>
         this.#asked(() => this.follow?.(decoder.decode(this.#view(at, length)), done, total)),
       now: () => Date.now(),
@@ -357,9 +360,27 @@ export class Image {
 
   /** SHA-256 of a file in hexadecimal; without a path, of the disk in the image. */
   sha256(path, progress) {
-    const name = path === undefined ? "digest" : "file_digest";
+    const steps = this.sha256Steps(path);
+    for (;;) {
+      const { value, done } = steps.next();
+      if (done) return value;
+      if (progress?.("digest", ...value) === false) throw new Ext4Error("ECANCELED", "stopped");
+    }
+  }
+
+  /** The same in steps of 1 MiB, between which a program may do something else. */
+  *sha256Steps(path) {
+    const name = path === undefined ? "digest_disk" : "digest_file";
     const input = path === undefined ? undefined : encode(path);
-    return this.#followed(progress, () => this.#instance.json(name, input)).sha256;
+    const { size } = path === undefined ? this.disk : this.stat(path);
+    this.#instance.bytes("digest_start");
+    for (let at = 0; at < size; ) {
+      const length = Math.min(1 << 20, size - at);
+      this.#instance.bytes(name, input, at, length);
+      at += length;
+      yield [at, size];
+    }
+    return this.#instance.json("digest_end").sha256;
   }
 
   #followed(progress, call) {
@@ -371,18 +392,25 @@ export class Image {
     }
   }
 
-  #emitted(sink, progress, call) {
+  #emitted(sink, part, call) {
     this.#instance.sink = sink;
+    this.#instance.part = part;
     try {
-      return this.#followed(progress, call);
+      return call();
     } finally {
-      this.#instance.sink = undefined;
+      this.#instance.sink = this.#instance.part = undefined;
     }
   }
 
-  /** A tree as a tar archive: `sink` gets its bytes, and ends it by returning false. */
-  tar(path, sink, progress) {
-    this.#emitted(sink, progress, () => this.#instance.bytes("tar", encode(path)));
+  /**
+   * A tree as a tar archive: `sink` gets its bytes for the time of the call; false ends it. `part`
+   * gets large parts of files by their place in the image instead, where they are stored so.
+   */
+  tar(path, sink, part) {
+    const start = this.partition?.offset ?? 0;
+    const isStored = this.disk.raw && !this.disk.compressed && !this.#replayed;
+    const take = part && isStored ? (at, length) => part(start + at, length) : undefined;
+    this.#emitted(sink, take, () => this.#instance.bytes("tar", encode(path)));
   }
 
   check(progress) {
@@ -399,7 +427,7 @@ export class Image {
   repair() {
     let undo;
     const keep = (bytes) => {
-      undo = bytes;
+      undo = bytes.slice();
     };
     this.#emitted(keep, undefined, () => this.#instance.bytes("repair"));
     return undo;

@@ -207,25 +207,48 @@ const calls = {
       out.add(part);
       at += part.length;
       tell("", at, size);
+      await new Promise((resolve) => setTimeout(resolve));
     }
     return out.done();
   },
 
+  /** Large files leave the image as slices of it, all else as bytes. */
   async tar({ path }) {
     const out = await collector();
+    const slices = [];
     let length = 0;
     const tell = progress("");
     const { size, free } = image.info();
-    image.tar(path, (bytes) => {
+    const add = (bytes) => {
       out.add(bytes);
       length += bytes.length;
       tell("reading", length, Math.max(size - free, length));
-    });
-    return out.done();
+    };
+    const part = (offset, bytes) => {
+      slices.push([length, file.slice(offset, offset + bytes)]);
+      return true;
+    };
+    image.tar(path, add, overlay && !changed() ? part : undefined);
+    const read = await out.done();
+    const parts = [];
+    let end = 0;
+    for (const [at, slice] of slices) {
+      parts.push(read.slice(end, at), slice);
+      end = at;
+    }
+    return new Blob([...parts, read.slice(end)], BYTES);
   },
 
-  sha256({ path }) {
-    return image.sha256(path, progress(""));
+  /** In steps: the browser collects its garbage between them. */
+  async sha256({ path }) {
+    const steps = image.sha256Steps(path);
+    const tell = progress("reading");
+    for (;;) {
+      const { value, done } = steps.next();
+      if (done) return value;
+      tell("", ...value);
+      if (value[0] % PART === 0) await new Promise((resolve) => setTimeout(resolve));
+    }
   },
 
   check() {

@@ -22,6 +22,7 @@ unsafe extern "C" {
     fn write(device: u32, at: f64, from: *const u8, len: usize) -> i32;
     safe fn flush(device: u32) -> i32;
     fn emit(from: *const u8, len: usize) -> i32;
+    safe fn emit_part(at: f64, len: f64) -> i32;
     fn progress(stage: *const u8, len: usize, done: f64, total: f64) -> i32;
     safe fn now() -> f64;
     fn panicked(text: *const u8, len: usize);
@@ -49,6 +50,10 @@ impl Host for JavaScript {
     fn emit(&self, bytes: &[u8]) -> bool {
         // SAFETY: as of `write`.
         unsafe { emit(bytes.as_ptr(), bytes.len()) != 0 }
+    }
+
+    fn emit_part(&self, at: u64, len: u64) -> bool {
+        emit_part(at as f64, len as f64) != 0
     }
 
     fn progress(&self, stage: &str, done: u64, total: u64) -> bool {
@@ -172,8 +177,10 @@ exports! {
     stat(follow: u32) => |session, input| session.stat(input, follow != 0);
     xattrs() => |session, input| session.xattrs(input);
     extents() => |session, input| session.extents(input);
-    digest() => |session, input| session.digest();
-    file_digest() => |session, input| session.file_digest(input);
+    digest_start() => |session, input| session.digest_start();
+    digest_disk(at: f64, len: u32) => |session, input| session.digest_disk(place(at), len);
+    digest_file(at: f64, len: u32) => |session, input| session.digest_file(input, place(at), len);
+    digest_end() => |session, input| session.digest_end();
     tar() => |session, input| session.tar(input);
     check() => |session, input| session.check();
     plan_repair() => |session, input| session.plan_repair();

@@ -149,13 +149,10 @@ impl Session {
     /// # Errors
     /// No such file; a directory; I/O.
     pub fn read(&self, path: &[u8], at: u64, into: &mut [u8]) -> Result<usize> {
-        self.read_inode(&self.vol()?.resolve(path)?, at, into)
-    }
-
-    fn read_inode(&self, inode: &InodeRef, at: u64, into: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
+        let (vol, mut done) = (self.vol()?, 0);
+        let inode = vol.resolve(path)?;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.vol()?.read_unseen(inode, at + done as u64, rest)? {
+            match vol.read_unseen(&inode, at + done as u64, rest)? {
                 0 => break,
                 len => done += len,
             }
@@ -186,20 +183,6 @@ impl Session {
             });
         });
         Ok(json.0)
-    }
-
-    /// SHA-256 of a file.
-    ///
-    /// # Errors
-    /// As of [`Session::read`].
-    pub fn file_digest(&self, path: &[u8]) -> Result<String> {
-        let inode = self.vol()?.resolve(path)?;
-        let mut at = 0;
-        self.digest_of(self.vol()?.getattr(&inode).size, |chunk| {
-            let len = self.read_inode(&inode, at, chunk)?;
-            at += len as u64;
-            Ok(len)
-        })
     }
 }
 

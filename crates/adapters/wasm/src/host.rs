@@ -16,6 +16,8 @@ pub trait Host: Send + Sync {
     fn flush(&self, device: u32) -> bool;
     /// Takes bytes of the result of the call that runs. False ends the call.
     fn emit(&self, bytes: &[u8]) -> bool;
+    /// Takes bytes of the disk for the result, which it reads by itself. False: it gets them.
+    fn emit_part(&self, at: u64, len: u64) -> bool;
     /// Takes the progress of the call that runs. False ends the call.
     fn progress(&self, stage: &str, done: u64, total: u64) -> bool;
     /// Milliseconds since 1970.

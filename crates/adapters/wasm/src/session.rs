@@ -37,6 +37,7 @@ pub struct Session {
     part: Option<Arc<dyn BlockDevice>>,
     image: Option<Image>,
     plan: Option<Plan>,
+    digest: Sha256,
 }
 
 /// Work that the host watches.
@@ -48,20 +49,57 @@ impl Watch for Watched<'_> {
     }
 }
 
-/// Bytes for the host.
-struct Emitted<'a>(&'a dyn Host);
+/// An archive for the host.
+struct Archive<'a> {
+    host: &'a dyn Host,
+    vol: &'a Volume,
+    /// Small pieces wait to be one.
+    bytes: Vec<u8>,
+}
 
-impl Write for Emitted<'_> {
+impl Write for Archive<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self.0.emit(bytes) {
-            true => Ok(bytes.len()),
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let taken = self.bytes.is_empty() || self.host.emit(&self.bytes);
+        self.bytes.clear();
+        match taken {
+            true => Ok(()),
             // Who takes it has enough.
             false => Err(std::io::ErrorKind::BrokenPipe.into()),
         }
     }
+}
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+impl archive::Sink for Archive<'_> {
+    fn take(&mut self, path: &[u8], start: u64, len: u64) -> syncline_image::Result<bool> {
+        let (mut at, end) = (start, start.saturating_add(len));
+        let inode = self.vol.resolve_nofollow(path)?;
+        let mut parts = Vec::new();
+        for extent in self.vol.fiemap(&inode, start, len)? {
+            let skip = at.checked_sub(extent.logical).filter(|skip| *skip < extent.len);
+            let is_stored = !extent.inline && !extent.delalloc && !extent.unwritten;
+            let Some(skip) = skip.filter(|_| is_stored && at < end) else { return Ok(false) };
+            let len = (extent.len - skip).min(end - at);
+            parts.push((extent.physical + skip, len));
+            at += len;
+        }
+        // The host says at the first part whether it takes any.
+        if at != end || len < CHUNK_BYTES as u64 || self.flush().is_err() {
+            return Ok(false);
+        }
+        let mut parts = parts.into_iter();
+        let first = parts.next().is_some_and(|(at, len)| self.host.emit_part(at, len));
+        match first && !parts.all(|(at, len)| self.host.emit_part(at, len)) {
+            true => Err(ImageError::Stopped),
+            false => Ok(first),
+        }
     }
 }
 
@@ -86,7 +124,8 @@ impl Session {
     /// A session of a host.
     pub fn new(host: Arc<dyn Host>) -> Session {
         let clock = Arc::new(HostClock(Arc::clone(&host)));
-        Session { host, clock, file: None, disk: None, part: None, image: None, plan: None }
+        let digest = Sha256::new();
+        Session { host, clock, file: None, disk: None, part: None, image: None, plan: None, digest }
     }
 
     fn part(&self) -> Result<&Arc<dyn BlockDevice>> {
@@ -335,49 +374,54 @@ impl Session {
     /// # Errors
     /// That of a read; a tree that is none.
     pub fn tar(&self, path: &[u8]) -> Result<String> {
-        let host = &*self.host;
-        let mut out = std::io::BufWriter::with_capacity(CHUNK_BYTES, Emitted(host));
-        archive::export(self.image()?, path, &mut out, &Watched(host)).map_err(unnamed)?;
+        let (host, vol) = (&*self.host, self.vol()?);
+        let mut out = Archive { host, vol, bytes: Vec::with_capacity(CHUNK_BYTES) };
+        archive::export_to(self.image()?, path, &mut out, &Watched(host)).map_err(unnamed)?;
         out.flush().map_err(|_| Failure::new("ECANCELED", "nobody took the archive"))?;
         Ok(String::new())
     }
 
-    /// SHA-256 of the disk in the file, or of the file itself if it is raw.
+    /// Begins a SHA-256.
     ///
     /// # Errors
-    /// I/O.
-    pub fn digest(&self) -> Result<String> {
-        let disk = self.disk.as_ref().ok_or_else(|| Failure::new("EINVAL", "no file is open"))?;
-        let total = disk.geometry().size_bytes;
-        let mut at = 0;
-        self.digest_of(total, |chunk| {
-            let len = chunk.len().min(usize::try_from(total - at).unwrap_or(usize::MAX));
-            let part = chunk.get_mut(..len).unwrap_or_default();
-            disk.read(at, part, Origin::new(Kind::Other, true))?;
-            at += len as u64;
-            Ok(len)
-        })
+    /// None.
+    pub fn digest_start(&mut self) -> Result<String> {
+        self.digest = Sha256::new();
+        Ok(String::new())
     }
 
-    /// SHA-256 of what `read` gives until nothing.
-    pub(crate) fn digest_of(
-        &self,
-        total: u64,
-        mut read: impl FnMut(&mut [u8]) -> Result<usize>,
-    ) -> Result<String> {
-        let (mut hasher, mut chunk, mut done) = (Sha256::new(), vec![0; CHUNK_BYTES], 0);
-        loop {
-            let len = if done < total { read(&mut chunk)? } else { 0 };
-            if len == 0 {
-                break;
-            }
-            hasher.update(chunk.get(..len).unwrap_or_default());
-            done += len as u64;
-            if !self.host.progress("digest", done, total) {
-                return Err(Failure::new("ECANCELED", "it was stopped"));
-            }
+    /// Adds bytes of the disk to it.
+    ///
+    /// # Errors
+    /// I/O; bytes beyond the disk.
+    pub fn digest_disk(&mut self, at: u64, len: u32) -> Result<String> {
+        let disk = self.disk.as_ref().ok_or_else(|| Failure::new("EINVAL", "no file is open"))?;
+        let mut bytes = vec![0; len as usize];
+        disk.read(at, &mut bytes, Origin::new(Kind::Other, true))?;
+        self.digest.update(&bytes);
+        Ok(String::new())
+    }
+
+    /// Adds bytes of a file to it.
+    ///
+    /// # Errors
+    /// As of [`Session::read`]; the file is shorter.
+    pub fn digest_file(&mut self, path: &[u8], at: u64, len: u32) -> Result<String> {
+        let mut bytes = vec![0; len as usize];
+        if self.read(path, at, &mut bytes)? < bytes.len() {
+            return Err(Failure::new("EUCLEAN", "the file is shorter than its size"));
         }
-        let hex: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.digest.update(&bytes);
+        Ok(String::new())
+    }
+
+    /// The SHA-256 of what was added.
+    ///
+    /// # Errors
+    /// None.
+    pub fn digest_end(&mut self) -> Result<String> {
+        let digest = std::mem::take(&mut self.digest).finalize();
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Json::object(|json| json.text("sha256", &hex)).0)
     }
 

@@ -32,7 +32,7 @@ mod volumes;
 pub use input::import;
 #[cfg(any(unix, windows))]
 pub use input::import_new;
-pub use output::export;
+pub use output::{Sink, export, export_to};
 pub use rules::{IdMap, Rules};
 
 /// Longest extended header, name or sparse map.
