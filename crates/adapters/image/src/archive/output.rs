@@ -23,8 +23,8 @@ const NAME_BYTES: usize = 100;
 
 /// Takes an archive.
 pub trait Sink: Write {
-    /// Takes a part of a file that it reads by itself: from byte `start` on `len` bytes. False: they
-    /// have to be read and written.
+    /// Takes a part of a file that it reads by itself: from byte `start` on `len` bytes. False:
+    /// they have to be read and written.
     ///
     /// # Errors
     /// That of looking where the file is, or of taking it.
