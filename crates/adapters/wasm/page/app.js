@@ -256,14 +256,15 @@ const base = (path) => path.slice(path.lastIndexOf("/") + 1);
 async function go(path, chosen) {
   entries = [];
   onEntries = (more) => entries.push(...more);
-  await call("list", { path });
+  const isCut = await call("list", { path });
   onEntries = undefined;
   open.path = path;
   shown = ROWS;
   $("view").hidden = true;
   showPath(path);
   showRows(chosen);
-  say(`${entries.length} ${entries.length === 1 ? "entry" : "entries"} in ${format.name(path)}`);
+  const count = `${entries.length.toLocaleString("en")} ${entries.length === 1 ? "entry" : "entries"}`;
+  say(`${isCut ? "The first " : ""}${count} in ${format.name(path)}`);
 }
 
 const goTo = (path, chosen) =>

@@ -6,7 +6,8 @@ const FILES = [
 ];
 
 self.addEventListener("install", (event) => {
-  const fresh = FILES.map((file) => new Request(file, { cache: "reload" }));
+  // The page has just loaded most of them: they are asked for anew, not transferred anew.
+  const fresh = FILES.map((file) => new Request(file, { cache: "no-cache" }));
   event.waitUntil(caches.open(VERSION).then((cache) => cache.addAll(fresh)));
 });
 

@@ -9,6 +9,8 @@ const MEMORY = 512 << 20;
 const PROGRESS_MS = 100;
 /** Parts and zeros of a file up to which it is a blob of slices of the image. */
 const SLICES = 10_000;
+/** Names of a directory that are shown. */
+const NAMES = 100_000;
 const ZEROS = 4 << 30;
 
 let file;
@@ -180,8 +182,15 @@ const calls = {
 
   info: () => ({ ...image.info(), bytesRead, memory: image.memory }),
 
+  /** Sends the entries in parts; returns whether there are more than are sent. */
   list({ path }) {
-    for (const entries of image.listParts(path)) postMessage({ entries });
+    let sent = 0;
+    for (const entries of image.listParts(path)) {
+      if (sent >= NAMES) return true;
+      postMessage({ entries });
+      sent += entries.length;
+    }
+    return false;
   },
 
   describe({ path, bytes }) {

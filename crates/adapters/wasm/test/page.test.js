@@ -344,6 +344,12 @@ test("without a network the page opens again", async () => {
   await open(image);
   assert.equal((await rows()).length, 6);
   assert.equal(asked.length, before);
+  const kept = fs.readFileSync(path.join(root, "target/web/sw.js"), "utf8").match(/FILES = \[([^\]]*)\]/)[1];
+  assert.deepEqual(
+    kept.match(/[^"\s,]+/g).map((name) => name.replace("./", "index.html")).concat("sw.js").sort(),
+    fs.readdirSync(path.join(root, "target/web")).sort(),
+    "the service worker keeps all files",
+  );
   const own = new Set(fs.readdirSync(path.join(root, "target/web")).map((name) => `/${name}`).concat("/"));
   assert.deepEqual(asked.filter((name) => !own.has(name)), [], "the page asks for its own files only");
   assert.deepEqual(page.console.filter(({ level }) => level !== "warning"), []);
