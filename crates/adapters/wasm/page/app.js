@@ -190,6 +190,7 @@ async function use(partition, path = "/") {
   showChanged(open.changed);
   for (const id of ["finding-rows", "verdict", "facts"]) $(id).replaceChildren();
   $("findings").hidden = $("run-repair").hidden = $("disk-digest").hidden = $("usage").hidden = true;
+  $("largest").hidden = true;
   showMounted(used.failed);
   if (used.failed) {
     showTab("check");
@@ -270,7 +271,9 @@ async function go(path, chosen) {
 const goTo = (path, chosen) =>
   working("Listing…", async () => {
     await go(path, chosen);
-    if (document.activeElement === document.body) $("rows").firstElementChild?.focus();
+    const { activeElement } = document;
+    const isLost = activeElement === document.body || $("view").contains(activeElement);
+    if (isLost) $("rows").firstElementChild?.focus();
   });
 
 function showPath(path) {
@@ -430,7 +433,8 @@ async function show(entry, focus = false) {
     $("view").hidden = false;
     $("view-name").textContent = format.name(entry.name);
     $("digest").hidden = true;
-    $("get").hidden = !["file", "directory"].includes(seen.stat.type);
+    $("get").hidden = (seen.leads ?? seen.stat.type) !== "file";
+    $("follow").hidden = seen.leads !== "directory";
     $("sum").hidden = seen.stat.type !== "file";
     showFacts($("attributes"), attributes(seen));
     await showPreview(seen, entry, path);
@@ -497,6 +501,8 @@ function showFacts(body, facts) {
   );
 }
 
+$("follow").addEventListener("click", () => goTo(join(open.path, viewed.name)));
+
 $("view-close").addEventListener("click", () => {
   $("view").hidden = true;
   const at = entries.indexOf(viewed);
@@ -518,10 +524,8 @@ const clear = (name) => format.name(name).replaceAll("�", "_") || "root";
 
 $("get").addEventListener("click", () =>
   working(`Reading ${viewed.name}…`, async () => {
-    const path = join(open.path, viewed.name);
-    const isDir = viewed.type === "directory";
-    const blob = await call(isDir ? "tar" : "file", { path });
-    download(blob, isDir ? `${clear(viewed.name)}.tar` : clear(viewed.name));
+    const blob = await call("file", { path: join(open.path, viewed.name) });
+    download(blob, clear(viewed.name));
     say(`${viewed.name}: ${format.size(blob.size)} read.`);
   }),
 );
@@ -546,6 +550,17 @@ $("sum-disk").addEventListener("click", () =>
   working("Reading…", async () => {
     $("disk-digest").textContent = `SHA-256 ${await call("sha256", {})}`;
     $("disk-digest").hidden = false;
+  }),
+);
+
+$("find-largest").addEventListener("click", () =>
+  working("Reading…", async () => {
+    const found = await call("largest");
+    showFacts(
+      $("largest-rows"),
+      found.map(({ path, type, bytes }) => [format.size(bytes), `${format.name(path)}${type === "directory" ? "/" : ""}`]),
+    );
+    $("largest").hidden = false;
   }),
 );
 

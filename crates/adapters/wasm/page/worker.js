@@ -11,6 +11,9 @@ const PROGRESS_MS = 100;
 const SLICES = 10_000;
 /** Names of a directory that are shown. */
 const NAMES = 100_000;
+/** Files and folders in the list of the largest, and inodes that are looked at for it. */
+const LARGEST = 20;
+const LOOKED_AT = 2_000_000;
 const ZEROS = 4 << 30;
 
 let file;
@@ -68,6 +71,15 @@ async function leave() {
   scratch = undefined;
 }
 
+/** Type of what a link leads to. */
+function leads(path) {
+  try {
+    return image.stat(path).type;
+  } catch {
+    return undefined;
+  }
+}
+
 /** Counts what is read. */
 function counted(device) {
   bytesRead = 0;
@@ -97,6 +109,9 @@ function tried() {
     return { mounted: image.mount() };
   } catch (error) {
     if (error.code === "ETRAP") throw error;
+    // Without any superblock there is nothing to check, or to repair.
+    const isNone = !image.partition && !image.disk.ext4;
+    if (isNone && image.check(progress("looking for backups")).blocksUsed === 0) throw error;
     return { failed: error.message };
   }
 }
@@ -197,7 +212,47 @@ const calls = {
     const stat = image.lstat(path);
     const xattrs = [...image.xattrs(path)];
     const start = stat.type === "file" ? image.read(path, 0, Math.min(bytes, stat.size)) : undefined;
-    return { stat, xattrs, start };
+    return { stat, xattrs, start, leads: stat.type === "symlink" ? leads(path) : undefined };
+  },
+
+  /** What takes the most space: files, and folders with all that is in them. */
+  async largest() {
+    const found = [];
+    const seen = new Set();
+    const { inodes, freeInodes } = image.info();
+    const tell = progress("reading");
+    const add = (path, type, bytes) => {
+      found.push({ path, type, bytes });
+      if (found.length > 1000) found.sort((a, b) => b.bytes - a.bytes).splice(LARGEST);
+    };
+    // A folder is left when all that is in it was added: depth is the choice of the image.
+    const levels = [{ path: "", bytes: 0, left: image.list("/") }];
+    while (levels.length > 0) {
+      const level = levels.at(-1);
+      const entry = level.left.pop();
+      if (!entry) {
+        levels.pop();
+        if (level.path) add(level.path, "directory", level.bytes);
+        if (levels.length > 0) levels.at(-1).bytes += level.bytes;
+        continue;
+      }
+      // A file with several names takes its space once.
+      if (entry.error || seen.has(entry.inode)) continue;
+      if (seen.size === LOOKED_AT) throw new Ext4Error("EFBIG", "the image has too many files for this");
+      seen.add(entry.inode);
+      const path = `${level.path}/${entry.name}`;
+      const bytes = entry.blocks * 512;
+      if (entry.type === "directory") levels.push({ path, bytes, left: image.list(path) });
+      else {
+        level.bytes += bytes;
+        add(path, entry.type, bytes);
+      }
+      if (seen.size % 5000 === 0) {
+        tell("", seen.size, inodes - freeInodes);
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+    }
+    return found.sort((a, b) => b.bytes - a.bytes).slice(0, LARGEST);
   },
 
   read({ path, length }) {

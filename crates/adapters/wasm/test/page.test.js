@@ -42,6 +42,7 @@ before(async () => {
   fs.writeFileSync(at("tree/dot.png"), Buffer.from(PICTURE, "base64"));
   fs.writeFileSync(at("tree/<b>&amp;"), "not markup");
   fs.symlinkSync("d/noise", at("tree/link"));
+  fs.symlinkSync("d", at("tree/way"));
   image = at("card.img");
   run("mke2fs", "-q", "-t", "ext4", "-L", "card", "-d", at("tree"), image, "48M");
   server = await serve(path.join(root, "target/web"), (name) => asked.push(name));
@@ -103,6 +104,7 @@ test("a list, previews, attributes", async () => {
   await open(image);
   assert.deepEqual(await rows(), [
     "d, directory", "lost+found, directory", "<b>&amp;", "dot.png", "link, symlink → d/noise", "text",
+    "way, symlink → d",
   ]);
   await show("text");
   const text = await page.value("document.querySelector('#preview pre').textContent");
@@ -114,15 +116,28 @@ test("a list, previews, attributes", async () => {
   assert.match(await page.value("document.querySelector('#view').innerText"), /not markup/);
   await show("link");
   assert.match(await page.value("document.querySelector('#attributes').innerText"), /Leads to\s+d\/noise/);
+  await show("way");
+  await page.click("#follow");
+  await page.until("document.querySelectorAll('#path li').length === 2");
+  assert.deepEqual(await rows(), ["deep, directory", "holes", "noise"]);
+  await page.key("Backspace", 8);
+  await page.until("document.querySelectorAll('#path li').length === 1");
+  await idle();
   await page.click("#tab-info");
   await page.until("document.querySelectorAll('#facts tr').length > 5");
   assert.match(await page.value("document.querySelector('#facts').innerText"), /Label\s+card/);
   await page.click("#sum-disk");
   const sum = await page.until("document.querySelector('#disk-digest').textContent");
   assert.equal(sum, `SHA-256 ${sha256(fs.readFileSync(image))}`);
+  await page.click("#find-largest");
+  await page.until("!document.querySelector('#largest').hidden");
+  assert.deepEqual(
+    await page.value("[...document.querySelectorAll('#largest-rows td')].slice(0, 3).map((cell) => cell.textContent)"),
+    ["/d/", "/d/noise", "/text"],
+  );
   await page.click("#tab-check");
   await page.click("#run-check");
-  assert.match(await page.until("document.querySelector('#verdict').textContent"), /^Clean: 4 directories, 6 other/);
+  assert.match(await page.until("document.querySelector('#verdict').textContent"), /^Clean: 4 directories, 7 other/);
   await page.click("#tab-files");
 });
 
@@ -192,6 +207,9 @@ test("damaged images end in a message, and the next image opens", async () => {
     await page.files("#file", at(name));
     assert.ok((await alerted()).length > 20, name);
     await idle();
+    // What is no ext4 is not opened, what is a damaged one can be checked.
+    const isOpen = await page.value("!document.querySelector('#work').hidden");
+    assert.equal(isOpen, name === "cut.img", name);
   }
   // A worker that dies, as by a trap: the page says so and takes the next image.
   await page.value("document.querySelector('#alert').replaceChildren()");
@@ -205,7 +223,7 @@ test("damaged images end in a message, and the next image opens", async () => {
   await page.files("#file", image);
   assert.match(await alerted(), /stopped its reader.*Out of memory/);
   await open(image);
-  assert.equal((await rows()).length, 6);
+  assert.equal((await rows()).length, 7);
 });
 
 test("a copy has the changes, and the image is as it was", async () => {
@@ -311,7 +329,7 @@ test("whole disks and compressed images", async () => {
   assert.equal(await page.value("document.querySelector('#part').options.length"), 2);
   await page.value("document.querySelector('#part').value = '2'; document.querySelector('#part').dispatchEvent(new Event('change'))");
   await idle();
-  assert.equal((await rows()).length, 6);
+  assert.equal((await rows()).length, 7);
   run("gzip", "-1", "-k", image);
   await open(`${image}.gz`);
   assert.match(await page.value("document.querySelector('#what').textContent"), /unpacked, only read/);
@@ -323,7 +341,7 @@ test("images of 8 and 100 GB are listed at once, in little memory", async () => 
     const name = at(`${size}.img`);
     run("mke2fs", "-q", "-t", "ext4", "-d", at("tree"), name, size);
     await open(name);
-    assert.equal((await rows()).length, 6);
+    assert.equal((await rows()).length, 7);
     await page.click("#tab-info");
     const said = await page.until("document.querySelector('#facts tr:last-child td')?.textContent");
     const [read, memory] = said.match(/[\d,]+(?= bytes)/g).map((digits) => Number(digits.replaceAll(",", "")));
@@ -342,7 +360,7 @@ test("without a network the page opens again", async () => {
   await page.send("Network.emulateNetworkConditions", offline);
   await page.go(server.url);
   await open(image);
-  assert.equal((await rows()).length, 6);
+  assert.equal((await rows()).length, 7);
   assert.equal(asked.length, before);
   const kept = fs.readFileSync(path.join(root, "target/web/sw.js"), "utf8").match(/FILES = \[([^\]]*)\]/)[1];
   assert.deepEqual(
