@@ -112,7 +112,7 @@ fi
 # The tarball runs where it is unpacked.
 apt-get install -y -qq xz-utils >/dev/null
 mkdir /unpacked
-tar -C /unpacked -xJf "$packages"/*.tar.xz
+tar -C /unpacked -xJf "$packages"/*-linux-gnu.tar.xz
 /unpacked/*/bin/syncline preload --relaxed '*' -- true
 rm -rf /unpacked
 

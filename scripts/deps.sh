@@ -9,7 +9,7 @@ set -eu
 wanted="cc:build-essential pkg-config:pkg-config git:git mke2fs:e2fsprogs debugfs:e2fsprogs
 fuse2fs:fuse2fs setfattr:attr setfacl:acl losetup:util-linux mount:mount fusermount3:fuse3
 curl:curl sha256sum:coreutils python3:python3
-fio:fio sqlite3:sqlite3 strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils blkparse:blktrace sfdisk:fdisk
+fio:fio sqlite3:sqlite3 valgrind:valgrind strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils blkparse:blktrace sfdisk:fdisk
 bsdtar:libarchive-tools
 dbus-daemon:dbus-daemon nfs-cp:libnfs-utils chromium:chromium node:nodejs"
 

@@ -39,7 +39,11 @@ fn every_page_is_drawn_and_legible() {
     let of = format!("--trace={trace}");
     done(&["cache", "--policy=all", "--size=64p,128p", &of, &page("cache.html")]);
     done(&["probe", "sd-2012", "--size=16M", "--sustain=16M", &page("probe.html")]);
-    for (name, charts) in [("bench", 10), ("fjord", 2), ("trace", 1), ("cache", 3)] {
+    let kept = at("disk.trace");
+    done(&["trace", "import", &trace, "-o", &kept]);
+    done(&["lifetime", &format!("--trace={kept}"), "--per-day=9", &page("lifetime.html")]);
+    for (name, charts) in [("lifetime", 1), ("bench", 10), ("fjord", 2), ("trace", 1), ("cache", 3)]
+    {
         let seen = seen(&at(&format!("{name}.html")), name);
         assert_eq!(seen["charts"], charts, "{name}");
     }

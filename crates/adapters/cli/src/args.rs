@@ -89,6 +89,8 @@ pub enum Command {
 pub struct Ls {
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -120,6 +122,8 @@ pub struct Ls {
 pub struct Cat {
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -178,6 +182,8 @@ pub struct Rm {
 pub struct Stat {
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// Also list the extents.
     #[arg(long)]
     pub extents: bool,
@@ -272,13 +278,15 @@ pub struct Repair {
 #[derive(Debug, Args)]
 pub struct Shell {
     /// Open the image for writing also: put, mkdir, mv, rm.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with_all = ["rescue", "undelete"])]
     pub write: bool,
     /// Run these commands, separated by `;`, instead of those of standard input; may be repeated.
     #[arg(short, value_name = "COMMANDS")]
     pub command: Vec<String>,
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// File or block device.
     pub image: PathBuf,
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use syncline_device::BlockDevice;
-use syncline_fs::Volume;
+use syncline_fs::{Rescue, Volume};
 use syncline_image::partition::{Part, part_of};
 use syncline_image::{Image, Opening, Watch};
 use syncline_ondisk::Superblock;
@@ -67,6 +67,12 @@ pub(crate) fn place(part: &args::Part) -> Part {
     }
 }
 
+/// What a command that reads makes of damage.
+pub(crate) fn rescue(args: args::Rescued) -> Option<Rescue> {
+    let asked = [(args.undelete, Rescue::All), (args.rescue, Rescue::Named)];
+    asked.into_iter().find_map(|(is_asked, rescue)| is_asked.then_some(rescue))
+}
+
 /// Returns the options for opening the part of an image that was named, by a command with these
 /// bounds.
 pub(crate) fn opening(part: &args::Part, bounds: Bounds) -> Opening {
@@ -86,31 +92,43 @@ pub(crate) fn read(path: &Path, how: &Opening) -> Result<Image> {
     Ok(image)
 }
 
+/// How places are opened.
+pub(crate) enum Access {
+    Read(args::Rescued),
+    Write,
+}
+
 /// Calls `each` with every place, each image mounted once for a run of places in it. All are tried;
 /// the first failure decides the exit code, the others are printed.
 pub(crate) fn for_each(
     arguments: &[OsString],
     part: &args::Part,
-    writable: bool,
+    access: Access,
     each: &mut dyn FnMut(&Volume, &Place) -> Result<()>,
 ) -> Result<()> {
     let places: Vec<Place> =
         arguments.iter().map(|a| Place::parse(a)).collect::<syncline_image::Result<_>>()?;
     let images: Vec<_> = places.iter().map(|place| place.image.clone()).collect();
-    let bounds = match writable {
-        true => Bounds {
+    let bounds = match access {
+        Access::Write => Bounds {
             starts: images.iter().any(|image| syncline_image::is_qcow2(image)),
             writes: images,
             ..Bounds::default()
         },
-        false => Bounds { reads: images, ..Bounds::default() },
+        Access::Read(_) => Bounds { reads: images, ..Bounds::default() },
     };
-    let how = opening(part, bounds);
+    let mut how = opening(part, bounds);
+    if let Access::Read(rescued) = access {
+        how.rescue = rescue(rescued);
+    }
     let mut outcome = Ok(());
     for run in places.chunk_by(|a, b| a.image == b.image) {
         let Some(first) = run.first() else { continue };
         let image = &first.image;
-        let opened = if writable { Ok(Image::write(image, &how)?) } else { read(image, &how) };
+        let opened = match access {
+            Access::Write => Ok(Image::write(image, &how)?),
+            Access::Read(_) => read(image, &how),
+        };
         let image = match opened {
             Ok(image) => image,
             Err(failure) => {
@@ -127,6 +145,9 @@ pub(crate) fn for_each(
                     break;
                 }
             }
+        }
+        for what in image.vol.take_missing() {
+            fail(&mut done, Failure::Corrupt(what))?;
         }
         if let Err(failure) = image.close(done) {
             fail(&mut outcome, failure)?;

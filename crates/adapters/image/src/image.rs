@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Clock, Kind, Origin};
-use syncline_fs::{MountOptions, MountReport, Volume};
+use syncline_fs::{MountOptions, MountReport, Rescue, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
@@ -65,17 +65,26 @@ fn mount(
 }
 
 impl Image {
-    /// Mounts a device for reading, which is not written to. `path` is for messages.
+    /// Mounts a device for reading, which is not written to; with `rescue` past its damage. `path`
+    /// is for messages.
     ///
     /// # Errors
     /// No ext4, a feature that is not supported.
     pub fn read_device(
         dev: Arc<dyn BlockDevice>,
         clock: &Arc<dyn Clock>,
+        rescue: Option<Rescue>,
         path: &Path,
     ) -> Result<Image> {
-        superblock(&*dev, path)?;
         let at = |err: ImageError| err.at(path.display());
+        if rescue.is_some() {
+            let options = MountOptions::default()
+                .with(|options| (options.read_only, options.rescue) = (true, rescue));
+            let mounted = Volume::mount_report(dev, Arc::clone(clock), options);
+            let (vol, report) = mounted.map_err(|err| at(err.into()))?;
+            return Ok(Image { vol, report, in_memory: true, clock: Arc::clone(clock) });
+        }
+        superblock(&*dev, path)?;
         let cache_bytes = MountOptions::default().cache_bytes;
         let recovered = Volume::recovered_in_memory(&dev, clock, cache_bytes);
         let recovered = recovered.map_err(|err| at(err.into()))?;
@@ -86,13 +95,16 @@ impl Image {
         Ok(Image { vol, report, in_memory, clock: Arc::clone(clock) })
     }
 
-    /// Remarks on a journal that was replayed in memory only.
+    /// Remarks on a journal that was replayed in memory only, and on damage.
     pub fn tell(&self, path: &Path, watch: &dyn Watch) {
         if self.in_memory && self.report.transactions_replayed > 0 {
             watch.remark(&format!(
                 "{}: the journal was replayed in memory only; `syncline recover` writes it",
                 path.display()
             ));
+        }
+        for what in self.vol.take_missing() {
+            watch.remark(&format!("{}: missing: {what}", path.display()));
         }
     }
 

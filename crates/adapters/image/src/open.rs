@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
+use syncline_fs::Rescue;
 
 use crate::partition::{Part, part_of};
 use crate::platform::{bytes_of, path_of};
@@ -62,6 +63,8 @@ impl Place {
 pub struct Opening {
     /// The part of the file or device that is opened.
     pub part: Part,
+    /// Reads go past damage.
+    pub rescue: Option<Rescue>,
     /// The time of what is written.
     pub clock: Arc<dyn Clock>,
     /// Called when the file is open and locked, before it is read.
@@ -71,7 +74,12 @@ pub struct Opening {
 impl Default for Opening {
     /// All of it, at the time of this machine.
     fn default() -> Opening {
-        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()), opened: Arc::new(|| {}) }
+        Opening {
+            part: Part::Whole,
+            rescue: None,
+            clock: Arc::new(WallClock::new()),
+            opened: Arc::new(|| {}),
+        }
     }
 }
 
@@ -161,7 +169,7 @@ impl Image {
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
         let dev = part_of(opened_device(path, true, &*how.opened)?, how.part, path)?;
-        Image::read_device(dev, &how.clock, path)
+        Image::read_device(dev, &how.clock, how.rescue, path)
     }
 
     /// Opens for writing.

@@ -136,6 +136,14 @@ export interface Mounted {
   replayedInMemory: boolean;
   transactionsReplayed: number;
   orphans: number;
+  /** With `rescue`: what was found damaged. */
+  missing: string[];
+}
+
+export interface MountOptions {
+  writable?: boolean;
+  /** Reads go past damage; with "undelete" deleted files are in the folder `/.rescue`, too. */
+  rescue?: boolean | "undelete";
 }
 
 export interface ScanOptions {
@@ -151,6 +159,7 @@ export interface OpenOptions extends ScanOptions {
   partition?: number;
   /** False: `choose` and `mount` are called later. */
   mount?: boolean;
+  rescue?: MountOptions["rescue"];
 }
 
 /** Compiles the module: the file beside this one, or what is given. `open` does it by itself. */
@@ -177,7 +186,7 @@ export class Image {
   /** Bytes of memory of the module. */
   readonly memory: number;
   choose(partition?: number): void;
-  mount(options?: { writable?: boolean }): Mounted;
+  mount(options?: MountOptions): Mounted;
   unmount(): void;
   /** Writes everything back: the image is clean then. */
   close(): void;

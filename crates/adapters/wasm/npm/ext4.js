@@ -188,7 +188,7 @@ export async function open(device, options = {}) {
   const image = await Image.scan(device, options);
   if (options.mount !== false) {
     image.choose(options.partition);
-    image.mount({ writable: options.writable });
+    image.mount(options);
   }
   return image;
 }
@@ -263,11 +263,13 @@ export class Image {
     this.partition = part;
   }
 
-  mount({ writable = false } = {}) {
+  mount({ writable = false, rescue = false } = {}) {
     if (writable && !this.disk.writable) {
       throw new Ext4Error("EROFS", "an image in this format, or this device, is only read");
     }
-    const done = this.#instance.json("mount", undefined, writable ? 1 : 0);
+    const level = rescue === "undelete" ? 2 : rescue ? 1 : 0;
+    if (writable && level) throw new Ext4Error("EINVAL", "what is read past its damage is not written");
+    const done = this.#instance.json("mount", undefined, writable ? 1 : 0, level);
     this.#writable = done.writable;
     this.#replayed = done.replayedInMemory;
     return done;

@@ -186,18 +186,20 @@ async function use(partition, path = "/") {
   $("what").textContent = `${format.size(disk.size)}, ${kind}${only}`;
   $("start").hidden = true;
   $("work").hidden = false;
-  for (const one of document.querySelectorAll(".edit")) one.hidden = !disk.writable;
   showChanged(open.changed);
   for (const id of ["finding-rows", "verdict", "facts"]) $(id).replaceChildren();
   $("findings").hidden = $("run-repair").hidden = $("disk-digest").hidden = $("usage").hidden = true;
   $("largest").hidden = true;
-  showMounted(used.failed);
-  if (used.failed) {
+  showMounted(used);
+  if (used.failed && !used.mounted) {
     showTab("check");
     const next = "A check says what is wrong with it";
     throw new CallError({ message: `it cannot be mounted: ${used.failed}. ${next}` });
   }
-  if (used.mounted.replayedInMemory) {
+  if (used.failed) {
+    const next = "It is shown past its damage, and files may lack parts";
+    failed(new CallError({ message: `it is damaged: ${used.failed}. ${next}` }));
+  } else if (used.mounted.replayedInMemory) {
     say("The journal was replayed in memory. The file is as it was.");
   }
   showTab("files");
@@ -205,10 +207,12 @@ async function use(partition, path = "/") {
   $("rows").firstElementChild?.focus();
 }
 
-/** Files and facts are there only of what is mounted. */
-function showMounted(why) {
+/** Files are there only of what is mounted; what is damaged is not changed, but repaired. */
+function showMounted({ failed: why, mounted }) {
   open.failed = why;
-  $("tab-files").disabled = $("tab-info").disabled = Boolean(why);
+  $("tab-files").disabled = !mounted;
+  $("tab-info").disabled = Boolean(why);
+  for (const one of document.querySelectorAll(".edit")) one.hidden = !open.disk.writable || Boolean(why);
 }
 
 function showChanged(bytes) {
@@ -382,7 +386,7 @@ function keys(event, made, entry) {
   const all = [...$("rows").children];
   const at = all.indexOf(made);
   const move = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1, PageDown: at + 20, PageUp: at - 20 }[event.key];
-  const edits = open.disk.writable;
+  const edits = open.disk.writable && !open.failed;
   if (move !== undefined) {
     const to = Math.max(0, Math.min(all.length - 1, move));
     choose(all[to], entries[to], false);
@@ -723,13 +727,13 @@ $("run-repair").addEventListener("click", async () => {
     : `None of ${plan.before.errors} errors can be mended here; e2fsck mends more.`;
   const yes = (await ask("Repair", text, plan.changes ? "Repair" : "Close")) && plan.changes > 0;
   await working("Repairing…", async () => {
-    const { undo, changed, failed: why } = await call("repair", { go: yes });
+    const { undo, changed, ...mounted } = await call("repair", { go: yes });
     showChanged(changed);
-    showMounted(why);
+    showMounted(mounted);
     if (!yes) return;
     download(new Blob([undo]), `${open.blob.name}.undo`);
     showReport(plan.after);
-    if (!why) await go(open.path);
+    if (mounted.mounted) await go(open.path);
     say("Repaired. Save to keep it.");
   });
 });

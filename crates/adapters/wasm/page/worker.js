@@ -112,7 +112,13 @@ function tried() {
     // Without any superblock there is nothing to check, or to repair.
     const isNone = !image.partition && !image.disk.ext4;
     if (isNone && image.check(progress("looking for backups")).blocksUsed === 0) throw error;
-    return { failed: error.message };
+    const failed = error.message;
+    try {
+      return { failed, mounted: image.mount({ rescue: true }) };
+    } catch (second) {
+      if (second.code === "ETRAP") throw second;
+      return { failed };
+    }
   }
 }
 

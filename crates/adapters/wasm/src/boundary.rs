@@ -169,7 +169,8 @@ exports! {
         |session, input| session.scan(device, place(len), writable != 0);
     unpack(scratch: u32) => |session, input| session.unpack(scratch);
     choose(offset: f64, size: f64) => |session, input| session.choose(place(offset), place(size));
-    mount(writable: u32) => |session, input| session.mount(writable != 0);
+    mount(writable: u32, rescue: u32) =>
+        |session, input| session.mount(writable != 0, rescue);
     sync() => |session, input| session.sync();
     unmount() => |session, input| session.unmount();
     info() => |session, input| session.info();

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use syncline_device::{BlockDevice, Clock, Kind, OffsetDevice, Origin, SECTOR_BYTES};
 use syncline_fs::mkfs::{self, FsType, Options};
 use syncline_fs::repair::Plan;
-use syncline_fs::{CheckProgress, CheckReport, Volume, check_device};
+use syncline_fs::{CheckProgress, CheckReport, Rescue, Volume, check_device};
 use syncline_image::partition::partitions;
 use syncline_image::{
     Image, ImageError, Watch, archive, disk_of, named, stream, superblock, unpack,
@@ -231,16 +231,24 @@ impl Session {
         Ok(String::new())
     }
 
-    /// Mounts the part, and says what the mount did.
+    /// Mounts the part, and says what the mount did. `rescue`: 1 reads go past damage, 2 deleted
+    /// files are shown, too.
     ///
     /// # Errors
     /// No ext4; a feature that is not supported.
-    pub fn mount(&mut self, writable: bool) -> Result<String> {
+    pub fn mount(&mut self, writable: bool, rescue: u32) -> Result<String> {
         self.unmount()?;
         let part = Arc::clone(self.part()?);
         let mounted = match writable {
             true => Image::write_device(part, &self.clock, no_path()),
-            false => Image::read_device(part, &self.clock, no_path()),
+            false => {
+                let rescue = match rescue {
+                    0 => None,
+                    1 => Some(Rescue::Named),
+                    _ => Some(Rescue::All),
+                };
+                Image::read_device(part, &self.clock, rescue, no_path())
+            }
         };
         let image = mounted.map_err(unnamed)?;
         let report = &image.report;
@@ -249,6 +257,9 @@ impl Session {
             json.flag("replayedInMemory", image.in_memory);
             json.number("transactionsReplayed", report.transactions_replayed);
             json.number("orphans", report.orphans);
+            json.list("missing", |json| {
+                image.vol.take_missing().iter().for_each(|what| json.item(what.as_bytes()));
+            });
         });
         self.image = Some(image);
         Ok(json.0)

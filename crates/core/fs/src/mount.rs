@@ -13,6 +13,7 @@
 
 mod fast_commits;
 pub(crate) mod in_memory;
+mod rescue;
 
 use std::sync::{Arc, Weak};
 
@@ -88,6 +89,9 @@ pub(crate) fn mount(
 ) -> Result<(Arc<Names>, MountReport)> {
     options.check_together()?;
     let mut report = MountReport::default();
+    if options.rescue.is_some() {
+        return Ok((rescue::mount(dev, &clock, &options)?, report));
+    }
     let measured = engine(options.sync)
         .uses_costs()
         .then(|| Arc::new(CostDevice::new(Arc::clone(&dev), Arc::clone(&clock))));

@@ -70,6 +70,7 @@ pub(crate) const RESERVE: Rank = Rank::new(2295, "reserved blocks");
 
 /// Taken wherever corruption is found, also under a block's lock.
 pub(crate) const FOUND_ERRORS: Rank = Rank::new(2990, "errors found");
+pub(crate) const MISSING: Rank = Rank::new(2991, "damage that is gone past");
 
 #[cfg(test)]
 mod tests {

@@ -116,6 +116,21 @@ impl Volume {
         self.0.journal.get().map(|journal| journal.stats())
     }
 
+    /// Returns true if the volume was mounted with `rescue` or `undelete`.
+    pub fn is_rescued(&self) -> bool {
+        self.0.options.rescue.is_some()
+    }
+
+    /// Adds a note to those of [`Volume::take_missing`].
+    pub fn note_missing(&self, what: String) {
+        self.0.note_missing(what);
+    }
+
+    /// Takes the notes of the damage that reads with `rescue` went past until now, at most 1,000.
+    pub fn take_missing(&self) -> Vec<String> {
+        self.0.missing.lock().take()
+    }
+
     /// Returns [`FsError::Latched`] with its cause if the volume has latched.
     pub fn latched(&self) -> Option<FsError> {
         self.0.latch.check().err()

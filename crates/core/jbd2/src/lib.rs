@@ -8,9 +8,8 @@
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
 //!          |                                                               |
-//!   running transaction --- freeze (clone Arcs) ---> body | flush | commit block   -> durable
-//!   BufferCache: newest contents                       \
-//!                                                       newest committed image of each block
+//!   running transaction --- freeze (clone Arcs) ---> copies | flush | commit block   -> durable
+//!                                                       \-> newest committed image of each block
 //!                                                           -> written in place by tick/checkpoint
 //! ```
 //!
@@ -24,7 +23,7 @@
 //!   1. The running transaction is being frozen. `start` waits until the open handles have ended
 //!      and the block images are referenced.
 //!   2. The transaction is full. `start` commits it. With [`JournalOptions::owner_commits`] it
-//!      does not commit: it waits until other handles end and return unused credits.
+//!      waits until other handles return unused credits or the file system commits.
 //!   3. The log is out of space. `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -34,8 +33,8 @@
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
 //!   flush was issued is durable.
-//! - A thread that holds a handle does not commit. Some locks are held while a handle starts. No
-//!   thread waits for one of these while it holds a handle.
+//! - A thread that holds a handle does not commit, and waits for no lock whose holder may
+//!   start one.
 //! - A freed block is not overwritten on the device before its free is durable
 //!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
 //!   again at once and journal its new contents. Both changes are recovered together
@@ -43,7 +42,7 @@
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! [`Checksums`] selects the format that the journal writes:
-//! - `V3` is the format that the kernel writes without async commit: body, flush, commit block.
+//! - `V3` is the format that the kernel writes without async commit: copies, flush, commit block.
 //!   `None` is the same without checksums.
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.

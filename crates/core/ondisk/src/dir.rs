@@ -415,6 +415,26 @@ impl<'a> Filler<'a> {
     }
 }
 
+/// Returns a block with the entries of a damaged one that can be made out, in their order.
+#[must_use]
+pub fn salvage(block: &[u8], format: &DirFormat) -> Vec<u8> {
+    let mut kept = vec![0; block.len()];
+    let mut filler = Filler::new(&mut kept, format);
+    let mut at = 0;
+    while at < format.usable(block) {
+        match Entries::from_offset(block, format, at).next() {
+            Some(Ok(entry)) if entry.inode == 0 => at += entry.rec_len,
+            Some(Ok(entry)) if entry.has_valid_name() && entry.file_type <= file_type::SYMLINK => {
+                filler.push(entry.name, entry.inode, entry.file_type);
+                at += entry.rec_len;
+            }
+            _ => at += 4,
+        }
+    }
+    init_tail(&mut kept, format);
+    kept
+}
+
 /// Writes the tail, its checksum zero. Nothing where the format has none.
 pub fn init_tail(block: &mut [u8], format: &DirFormat) {
     if !format.tail {

@@ -4,7 +4,7 @@
 //! numbers go on where the other table was at the fork, so an inherited handle is known as such.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Table {
     /// Smaller numbers were opened by the process that this one was forked from.
     first: u64,
     next: AtomicU64,
-    entries: RwLock<HashMap<u64, Arc<Entry>>>,
+    entries: RwLock<BTreeMap<u64, Arc<Entry>>>,
     /// The table of the process before the fork, which is never freed.
     _inherited: Option<&'static Table>,
 }

@@ -166,3 +166,18 @@ def test_a_close_writes_what_files_buffer(image):
     fs.close()
     assert file.closed and fs.cat_file("/later") == b"buffered"
     fs.close()
+
+
+def test_a_url_names_the_image_and_the_path(image, tmp_path, monkeypatch):
+    with fsspec.open(f"syncline://{image}/d/f", "w", options="sync=ordered") as file:
+        file.write("text")
+    fs, path = fsspec.core.url_to_fs(f"syncline://{image}/d", options="sync=ordered")
+    assert (path, fs.ls(path, detail=False), fs.options) == ("/d", ["/d/f"], "sync=ordered")
+    fs.close()
+    monkeypatch.chdir(image.parent)
+    relative, path = fsspec.core.url_to_fs(f"syncline://{image.name}", mode="r")
+    assert path == "/" and relative.cat("/d/f") == b"text"
+    relative.close()
+    with pytest.raises(ValueError, match="no image"):
+        fsspec.open("syncline://no-such.img/d/f").open()
+    SynclineFileSystem.clear_instance_cache()

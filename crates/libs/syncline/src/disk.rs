@@ -93,7 +93,7 @@ impl Disk {
     pub fn on(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Disk> {
         let read_only = options.mount.read_only || device.geometry().read_only;
         let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-        let recovered = match read_only {
+        let recovered = match read_only && options.mount.rescue.is_none() {
             true => Volume::recovered_in_memory(&device, &clock, options.mount.cache_bytes)?,
             false => None,
         };

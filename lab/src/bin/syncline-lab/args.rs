@@ -130,6 +130,9 @@ pub struct Lifetime {
     /// As one JSON document.
     #[arg(long)]
     pub json: bool,
+    /// Also write a page with charts.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Serve a simulated device in real time, to run any file system on it.

@@ -21,6 +21,18 @@ pub struct Part {
     pub offset: Option<u64>,
 }
 
+/// Reads of a damaged image.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Rescued {
+    /// Read past damage: backups take the place of a bad superblock or descriptor, checksums and
+    /// directory indexes are ignored, zeros stand for what cannot be read. All of it is told.
+    #[arg(long)]
+    pub rescue: bool,
+    /// The same, and the directory /.rescue has deleted files and inodes without a name.
+    #[arg(long)]
+    pub undelete: bool,
+}
+
 /// Copy files into, out of and between images.
 ///
 /// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
@@ -32,6 +44,8 @@ pub struct Part {
 pub struct Cp {
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// Copy directories and their contents.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
@@ -276,6 +290,8 @@ pub struct Export {
     pub output: PathBuf,
     #[command(flatten)]
     pub part: Part,
+    #[command(flatten)]
+    pub rescued: Rescued,
     /// IMAGE, or IMAGE:/path.
     #[arg(value_name = "IMAGE[:/PATH]")]
     pub source: OsString,

@@ -1,33 +1,27 @@
 //! `cat`: the contents of files.
 
 use syncline_fs::Volume;
+use syncline_image::copy::contents;
 
 use crate::args::Cat;
 use crate::error::Result;
 use crate::format::Out;
-use crate::image::{self, Place};
-
-/// Bytes read at once.
-const CHUNK_BYTES: usize = 1 << 20;
+use crate::image::{self, Access, Place};
 
 /// Prints each file.
 pub(crate) fn run(args: &Cat) -> Result<()> {
     let mut out = Out::new();
-    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
-        print(vol, place, &mut out)
-    });
+    let done =
+        image::for_each(&args.paths, &args.part, Access::Read(args.rescued), &mut |vol, place| {
+            print(vol, place, &mut out)
+        });
     out.flush().and(done)
 }
 
 pub(super) fn print(vol: &Volume, place: &Place, out: &mut Out) -> Result<()> {
     let inode = vol.resolve(&place.path)?;
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    loop {
+    contents(vol, &inode, &place.shown(), &mut |read| {
         crate::interrupt::check()?;
-        let len = vol.read(&inode, at, &mut chunk)?;
-        let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else { return Ok(()) };
-        out.bytes(read)?;
-        at += len as u64;
-    }
+        out.bytes(read)
+    })
 }

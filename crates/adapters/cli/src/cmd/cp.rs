@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use syncline_image::Opening;
 use syncline_image::copy::{Options, Outcome, copy};
 
 use crate::args::Cp;
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
         }
     };
     let opening = image::opening(&args.part, bounds(&args.paths, target));
+    let opening = Opening { rescue: image::rescue(args.rescued), ..opening };
     let options = Options { opening, ..options(args) };
     complete(copy(sources, target, options, &Standard::new("copied"))?)
 }

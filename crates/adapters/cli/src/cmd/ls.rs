@@ -4,27 +4,33 @@ use syncline_fs::{Attr, InodeRef, Volume};
 use syncline_image::names::join;
 
 use crate::args::Ls;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::format::{self, Out};
-use crate::image::{self, Place};
+use crate::image::{self, Access, Place};
 
 /// Lists each path.
 pub(crate) fn run(args: &Ls) -> Result<()> {
     let mut out = Out::new();
     let headings = args.recursive || args.paths.len() > 1;
     let mut first = true;
-    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
-        let mut listing = Listing { args, vol, out: &mut out, headings, first: &mut first };
-        listing.list(place)
-    });
+    let done =
+        image::for_each(&args.paths, &args.part, Access::Read(args.rescued), &mut |vol, place| {
+            let outcome = Ok(());
+            let mut listing =
+                Listing { args, vol, out: &mut out, headings, first: &mut first, outcome };
+            listing.list(place).and(listing.outcome)
+        });
     out.flush().and(done)
 }
 
 /// Lists places of an open volume.
 pub(super) fn list(args: &Ls, vol: &Volume, places: &[Place], out: &mut Out) -> Result<()> {
     let (headings, mut first) = (args.recursive || places.len() > 1, true);
-    let mut listing = Listing { args, vol, out, headings, first: &mut first };
-    places.iter().try_for_each(|place| listing.list(place).map_err(|err| err.at(place.shown())))
+    let mut listing = Listing { args, vol, out, headings, first: &mut first, outcome: Ok(()) };
+    places
+        .iter()
+        .try_for_each(|place| listing.list(place).map_err(|err| err.at(place.shown())))
+        .and(listing.outcome)
 }
 
 struct Listing<'a> {
@@ -33,6 +39,8 @@ struct Listing<'a> {
     out: &'a mut Out,
     headings: bool,
     first: &'a mut bool,
+    /// The first failure of an inode.
+    outcome: Result<()>,
 }
 
 /// One line.
@@ -41,6 +49,8 @@ struct Line {
     ino: u32,
     /// With `-l`.
     attr: Option<(Attr, Option<Vec<u8>>)>,
+    /// The inode cannot be read.
+    is_broken: bool,
 }
 
 /// Names and numbers of directories in a directory.
@@ -73,7 +83,7 @@ impl Listing<'_> {
             if !seen.insert(ino) {
                 continue;
             }
-            let dir = self.vol.iget(ino)?;
+            let Some(dir) = self.inode(ino, &path)? else { continue };
             if self.headings {
                 if !std::mem::take(self.first) {
                     self.out.text("\n")?;
@@ -90,6 +100,18 @@ impl Listing<'_> {
         Ok(())
     }
 
+    /// An inode; `None` if it cannot be read, which is a failure for later.
+    fn inode(&mut self, ino: u32, name: &[u8]) -> Result<Option<InodeRef>> {
+        match self.vol.iget(ino) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(err) => {
+                let failure = Failure::from(err).at(name.escape_ascii());
+                image::fail(&mut self.outcome, failure)?;
+                Ok(None)
+            }
+        }
+    }
+
     fn read(&mut self, dir: &InodeRef) -> Result<(Vec<Line>, Below)> {
         let mut names = Vec::new();
         self.vol.readdir(dir, 0, &mut |entry| {
@@ -103,7 +125,10 @@ impl Listing<'_> {
             use syncline_fs::FileKind::{Directory, Unknown};
             let dot = name == b"." || name == b"..";
             if self.args.long || self.args.recursive && kind == Unknown {
-                let inode = self.vol.iget(ino)?;
+                let Some(inode) = self.inode(ino, &name)? else {
+                    lines.push(Line { name, ino, attr: None, is_broken: true });
+                    continue;
+                };
                 if inode.is_dir() && !dot {
                     below.push((name.clone(), ino));
                 }
@@ -113,17 +138,18 @@ impl Listing<'_> {
             if kind == Directory && !dot {
                 below.push((name.clone(), ino));
             }
-            lines.push(Line { name, ino, attr: None });
+            lines.push(Line { name, ino, attr: None, is_broken: false });
         }
         Ok((lines, below))
     }
 
     fn line(&self, inode: &InodeRef, name: Vec<u8>) -> Result<Line> {
         if !self.args.long {
-            return Ok(Line { name, ino: inode.ino, attr: None });
+            return Ok(Line { name, ino: inode.ino, attr: None, is_broken: false });
         }
         let target = if inode.is_symlink() { Some(self.vol.readlink(inode)?) } else { None };
-        Ok(Line { name, ino: inode.ino, attr: Some((self.vol.getattr(inode), target)) })
+        let attr = Some((self.vol.getattr(inode), target));
+        Ok(Line { name, ino: inode.ino, attr, is_broken: false })
     }
 
     fn print(&mut self, lines: Vec<Line>) -> Result<()> {
@@ -151,6 +177,9 @@ impl Listing<'_> {
         let mut row = Vec::new();
         if self.args.inode {
             row.push(line.ino.to_string());
+        }
+        if line.is_broken && self.args.long {
+            row.extend(["-?????????", "?", "?", "?", "?", "?"].map(str::to_owned));
         }
         let Some((attr, _)) = &line.attr else { return row };
         row.push(format::mode(attr.mode));

@@ -5,12 +5,12 @@ use syncline_image::names::{make_directory, owned};
 
 use crate::args::Mkdir;
 use crate::error::{Failure, Result};
-use crate::image;
+use crate::image::{self, Access};
 
 /// Makes each directory.
 pub(crate) fn run(args: &Mkdir) -> Result<()> {
     let create = create(args)?;
-    image::for_each(&args.paths, &args.part, true, &mut |vol, place| {
+    image::for_each(&args.paths, &args.part, Access::Write, &mut |vol, place| {
         Ok(make_directory(vol, &place.path, &create, args.parents)?)
     })
 }

@@ -141,6 +141,7 @@ fn mounted(
     if let Some(warning) = small_zones(&options.volume, &report) {
         log(&warning);
     }
+    volume.take_missing().iter().for_each(|what| log(&format!("missing: {what}")));
     Ok(volume)
 }
 
@@ -288,7 +289,8 @@ fn stacked(
     let buffered = buffered.transpose()?;
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
-    let place = place.filter(|_| in_memory.is_none() && !options.noload);
+    let reopens = in_memory.is_none() && !options.noload && options.volume.rescue.is_none();
+    let place = place.filter(|_| reopens);
     let part = part(options);
     let (image, rights) = (image.to_owned(), Arc::clone(rights));
     let writable = place.map(|place| Reopened { place, image, part, rights });
@@ -322,6 +324,9 @@ fn recovered(
 ) -> Result<Arc<dyn BlockDevice>> {
     let part = part(options);
     let disk = part_of(syncline_image::formatted(file, image)?, part, image)?;
+    if options.volume.rescue.is_some() {
+        return Ok(disk);
+    }
     let superblock = crate::image::superblock(&*disk, image)?;
     // Features that can only be read leave the log where it is: readers have it in memory.
     let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
@@ -351,7 +356,7 @@ fn readable(
     image: &Path,
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
-    if !options.volume.read_only {
+    if !options.volume.read_only || options.volume.rescue.is_some() {
         return Ok(None);
     }
     let recovered = Volume::recovered_in_memory(device, clock, options.volume.cache_bytes);

@@ -66,15 +66,23 @@ fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
     let bounds = Bounds::writer(path);
     let device = syncline_image::opened_device(path, options.read_only, &|| bounds.enter())?;
     let device = part_of(device, image::place(&args.part), path)?;
-    let superblock = image::superblock(&*device, path)?;
-    let fsid = superblock.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte));
+    let fsid = match image::superblock(&*device, path) {
+        Ok(sb) => sb.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)),
+        // A backup of it may do for the volume; handles of one server need no more.
+        Err(_) if options.rescue.is_some() => 0,
+        Err(err) => return Err(err),
+    };
     let at = |err| Failure::from(err).at(path.display());
-    let recovered = match options.read_only {
+    let recovered = match options.read_only && options.rescue.is_none() {
         true => Volume::recovered_in_memory(&device, clock, options.cache_bytes).map_err(at)?,
         false => None,
     };
     let device = recovered.map_or(device, |(memory, _)| memory);
-    Ok((Volume::mount(device, Arc::clone(clock), options).map_err(at)?, fsid))
+    let volume = Volume::mount(device, Arc::clone(clock), options).map_err(at)?;
+    for what in volume.take_missing() {
+        crate::complain(&format!("{}: missing: {what}", path.display()));
+    }
+    Ok((volume, fsid))
 }
 
 fn failed(err: std::io::Error) -> Failure {

@@ -18,10 +18,10 @@ use std::process::{Command as Process, Stdio};
 
 use clap::Parser;
 use syncline_fs::{InodeRef, RenameFlags, Volume};
-use syncline_image::Image;
 use syncline_image::copy::{Options, copy_open};
 use syncline_image::names::{Removal, join, make_directory, remove, rename};
 use syncline_image::stoppable::Stoppable;
+use syncline_image::{Image, Opening};
 
 use super::{cat, cp, ls, mkdir, stat};
 use crate::args::{Cli, Command, Cp, Shell as Args};
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut bounds = Bounds { starts: bounds.starts || is_terminal, ..bounds };
     bounds.fills.push(here);
-    let how = image::opening(&args.part, bounds);
+    let how = Opening { rescue: image::rescue(args.rescued), ..image::opening(&args.part, bounds) };
     let opened = match args.write {
         true => Image::write(&args.image, &how)?,
         false => image::read(&args.image, &how)?,

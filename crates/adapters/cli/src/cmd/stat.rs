@@ -5,7 +5,7 @@ use syncline_fs::{Attr, InodeRef, Volume};
 use crate::args::Stat;
 use crate::error::Result;
 use crate::format::{self, Out};
-use crate::image::{self, Place};
+use crate::image::{self, Access, Place};
 
 /// Letters of `lsattr`, by bit.
 const FLAGS: &[(u32, char)] = &[
@@ -33,9 +33,10 @@ const FLAGS: &[(u32, char)] = &[
 /// Shows each path.
 pub(crate) fn run(args: &Stat) -> Result<()> {
     let mut out = Out::new();
-    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
-        show(vol, place, args.extents, &mut out)
-    });
+    let done =
+        image::for_each(&args.paths, &args.part, Access::Read(args.rescued), &mut |vol, place| {
+            show(vol, place, args.extents, &mut out)
+        });
     out.flush().and(done)
 }
 

@@ -7,11 +7,12 @@ use std::path::Path;
 use clap::{CommandFactory, FromArgMatches};
 use syncline_fs::FsError;
 use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
-use syncline_image::archive;
 use syncline_image::mkfs;
 use syncline_image::mkfs::Identity;
 use syncline_image::resize::NewSize;
+use syncline_image::{Opening, archive};
 
+use super::cp::complete;
 use crate::args::{Export, Format, Mkfs, MoreFormat, Resize};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
@@ -153,17 +154,21 @@ pub(crate) fn export(args: &Export) -> Result<()> {
     let to_file = args.output != Path::new("-");
     let bounds = Bounds::reader(&place.image);
     let bounds = if to_file { bounds.makes(&args.output) } else { bounds };
-    let image = image::read(&place.image, &image::opening(&args.part, bounds))?;
+    let how = image::opening(&args.part, bounds);
+    let how = Opening { rescue: image::rescue(args.rescued), ..how };
+    let image = image::read(&place.image, &how)?;
     if !to_file {
         let mut out = Out::new();
         let done = archive::export(&image, &place.path, &mut out, &Standard::new("exported"));
-        return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));
+        let done = done.map_err(Failure::from).and_then(|outcome| out.flush().map(|()| outcome));
+        return complete(image.close(done)?);
     }
     let staged = Staged::private(&args.output)?;
     let mut out = BufWriter::with_capacity(1 << 20, staged.file(&args.output)?);
     let done = archive::export(&image, &place.path, &mut out, &Standard::new("exported"))
         .map_err(Failure::from);
     let written = out.flush().map_err(|err| Failure::host(&args.output, &err));
-    image.close(done.and(written))?;
-    Ok(staged.commit(&args.output)?)
+    let outcome = image.close(done.and_then(|outcome| written.map(|()| outcome)))?;
+    staged.commit(&args.output)?;
+    complete(outcome)
 }

@@ -22,6 +22,7 @@ mod races;
 mod record;
 mod recovery;
 mod repair;
+mod rescue;
 mod sandbox;
 mod serve;
 mod shell;

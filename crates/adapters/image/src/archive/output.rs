@@ -9,6 +9,7 @@ use tar::{EntryType, Header};
 
 use super::BLOCK_BYTES;
 use super::pax::{self, Records};
+use crate::copy::Outcome;
 use crate::copy::measure_tree as measure;
 use crate::copy::side::{Kind, Meta, Reader, Side};
 use crate::names::join;
@@ -56,9 +57,11 @@ struct Writer<'a> {
     watch: &'a dyn Watch,
     /// Members of inodes with several names.
     links: BTreeMap<(u64, u64), Vec<u8>>,
+    outcome: Outcome,
 }
 
-/// Writes what is below `path` of an image as a tar archive: names sorted, `./` first.
+/// Writes what is below `path` of an image as a tar archive: names sorted, `./` first. Files are
+/// left out only of an image that is read past its damage.
 ///
 /// # Errors
 /// The error of a read or write, or an image whose directories form a cycle.
@@ -67,7 +70,7 @@ pub fn export(
     path: &[u8],
     out: &mut dyn Write,
     watch: &dyn Watch,
-) -> Result<()> {
+) -> Result<Outcome> {
     export_to(from, path, &mut Bytes(out), watch)
 }
 
@@ -80,15 +83,17 @@ pub fn export_to(
     path: &[u8],
     out: &mut dyn Sink,
     watch: &dyn Watch,
-) -> Result<()> {
+) -> Result<Outcome> {
     let side = from.side(0, "image");
     if watch.wants_total() {
         watch.total(measure(&side, path, true, watch));
     }
-    let mut writer = Writer { from: &side, out, watch, links: BTreeMap::new() };
+    let outcome = Outcome::default();
+    let mut writer = Writer { from: &side, out, watch, links: BTreeMap::new(), outcome };
     writer.tree(path)?;
     // Two empty blocks end an archive.
-    writer.put(&[0; 2 * BLOCK_BYTES])
+    writer.put(&[0; 2 * BLOCK_BYTES])?;
+    Ok(writer.outcome)
 }
 
 impl Writer<'_> {
@@ -96,7 +101,10 @@ impl Writer<'_> {
         self.out.write_all(bytes).map_err(|err| match err.kind() {
             // Who reads it has enough.
             std::io::ErrorKind::BrokenPipe => ImageError::Stopped,
-            _ => ImageError::host(Path::new("the archive"), &err),
+            _ => match ImageError::host(Path::new("the archive"), &err) {
+                ImageError::Failed(text) => ImageError::Final(text),
+                other => other,
+            },
         })
     }
 
@@ -106,29 +114,52 @@ impl Writer<'_> {
         let mut left = vec![(root.to_vec(), b".".to_vec())];
         while let Some((path, name)) = left.pop() {
             self.watch.check()?;
-            let Some(meta) = self.from.stat(&path, false)? else {
-                let shown = path.escape_ascii();
-                let text = format!("{shown}: no such file; list its directory with `syncline ls`");
-                return Err(ImageError::Failed(text));
-            };
-            if meta.kind() == Kind::Dir {
-                if !entered.insert(meta.id) {
-                    let text = "a directory with two names; run `syncline check` on the image";
-                    return Err(ImageError::Corrupt(text.into()).at(path.escape_ascii()));
-                }
-                let names = self.from.list(&path)?;
-                left.extend(names.iter().rev().map(|n| (join(&path, n), join(&name, n))));
+            match self.entry(&path, name, &mut entered, &mut left) {
+                // Without a header nothing of it is in the archive.
+                Err(err @ (ImageError::Stopped | ImageError::Final(_))) => return Err(err),
+                Err(err) if self.from.is_rescued() => self.note(err),
+                done => done?,
             }
-            // A single file goes under its own name.
-            let name = match (name.as_slice(), meta.kind()) {
-                (b".", Kind::Dir) => b"./".to_vec(),
-                (b".", _) => path.rsplit(|b| *b == b'/').next().unwrap_or(&path).to_vec(),
-                (_, Kind::Dir) => [&name[..], b"/"].concat(),
-                _ => name,
-            };
-            self.member(&path, &name, &meta)?;
+            self.from.missing().into_iter().for_each(|what| self.note(ImageError::Corrupt(what)));
         }
         Ok(())
+    }
+
+    fn note(&mut self, failure: ImageError) {
+        self.outcome.failures += 1;
+        self.watch.remark(&failure.to_string());
+        self.outcome.first.get_or_insert(failure);
+    }
+
+    /// One entry; what is in a directory is put on `left`.
+    fn entry(
+        &mut self,
+        path: &[u8],
+        name: Vec<u8>,
+        entered: &mut BTreeSet<(u64, u64)>,
+        left: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<()> {
+        let Some(meta) = self.from.stat(path, false)? else {
+            let shown = path.escape_ascii();
+            let text = format!("{shown}: no such file; list its directory with `syncline ls`");
+            return Err(ImageError::Failed(text));
+        };
+        if meta.kind() == Kind::Dir {
+            if !entered.insert(meta.id) {
+                let text = "a directory with two names; run `syncline check` on the image";
+                return Err(ImageError::Corrupt(text.into()).at(path.escape_ascii()));
+            }
+            let names = self.from.list(path)?;
+            left.extend(names.iter().rev().map(|n| (join(path, n), join(&name, n))));
+        }
+        // A single file goes under its own name.
+        let name = match (name.as_slice(), meta.kind()) {
+            (b".", Kind::Dir) => b"./".to_vec(),
+            (b".", _) => path.rsplit(|b| *b == b'/').next().unwrap_or(path).to_vec(),
+            (_, Kind::Dir) => [&name[..], b"/"].concat(),
+            _ => name,
+        };
+        self.member(path, &name, &meta)
     }
 
     fn member(&mut self, path: &[u8], name: &[u8], meta: &Meta) -> Result<()> {
@@ -229,10 +260,7 @@ impl Writer<'_> {
                     let text = "shrank while it was read; run the command again";
                     return Err(ImageError::Failed(text.into()).at(path.escape_ascii()));
                 }
-                self.out.write_all(part).map_err(|err| match err.kind() {
-                    std::io::ErrorKind::BrokenPipe => ImageError::Stopped,
-                    _ => ImageError::host(Path::new("the archive"), &err),
-                })?;
+                self.put(part)?;
                 self.watch.copied(want as u64);
                 done += want as u64;
             }

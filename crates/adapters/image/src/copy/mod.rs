@@ -18,6 +18,7 @@ pub use arguments::{Options, copy, copy_open, fill, fill_new};
 #[cfg(any(unix, windows))]
 pub(crate) use arguments::{last_name, trimmed};
 pub(crate) use tree::measure as measure_tree;
+pub use volume::contents;
 
 use crate::ImageError;
 

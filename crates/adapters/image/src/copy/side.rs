@@ -103,6 +103,14 @@ pub(crate) trait Side {
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
+    /// What reads went past since the last call, because it is damaged.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// Returns whether reads go past damage.
+    fn is_rescued(&self) -> bool {
+        false
+    }
 
     /// A file that must not exist, for its owner only until [`Side::set_meta`].
     fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>>;

@@ -165,7 +165,8 @@ impl Copy<'_> {
         if meta.kind() == Kind::Dir {
             return self.tree(source, target, meta);
         }
-        self.leaf(source, target, &meta)
+        self.leaf(source, target, &meta)?;
+        self.keep_missing()
     }
 
     /// A directory with what is below it. Without recursion: depth is the source's choice.
@@ -184,6 +185,7 @@ impl Copy<'_> {
                 Ok(below) => levels.extend(below),
                 Err(failure) => self.keep(failure)?,
             }
+            self.keep_missing()?;
         }
         Ok(())
     }
@@ -287,6 +289,11 @@ impl Copy<'_> {
         self.watch.remark(&failure.to_string());
         self.first.get_or_insert(failure);
         Ok(())
+    }
+
+    /// What a damaged source could not give is a failure of the file that lacks it.
+    fn keep_missing(&mut self) -> Result<()> {
+        self.from.missing().into_iter().try_for_each(|what| self.keep(ImageError::Corrupt(what)))
     }
 
     fn file(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {

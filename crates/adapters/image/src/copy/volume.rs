@@ -11,6 +11,9 @@ use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::names::owned;
 use crate::{ImageError, Result};
 
+/// Bytes moved at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// A volume.
 pub(crate) struct VolumeSide {
     vol: Volume,
@@ -30,6 +33,11 @@ impl VolumeSide {
     fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> ImageError {
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
         move |err| ImageError::from(err).at(&shown)
+    }
+
+    fn file(&self, inode: InodeRef, shown: String) -> VolumeFile {
+        let (vol, clock) = (self.vol.clone(), self.clock.clone());
+        VolumeFile { vol, clock, inode, shown, lost: Lost::default() }
     }
 
     fn find(&self, path: &[u8]) -> Result<InodeRef> {
@@ -73,6 +81,74 @@ struct VolumeFile {
     clock: Arc<dyn Clock>,
     inode: InodeRef,
     shown: String,
+    lost: Lost,
+}
+
+/// Bytes of a file that could not be read.
+#[derive(Default)]
+struct Lost {
+    bytes: u64,
+    first: Option<u64>,
+}
+
+impl Lost {
+    /// Reads as [`Volume::read`], block by block: zeros stand for a block that cannot be read.
+    fn read(&mut self, vol: &Volume, inode: &InodeRef, at: u64, into: &mut [u8]) -> usize {
+        let attr = vol.getattr(inode);
+        let len = attr.size.saturating_sub(at).min(into.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            let now = at + done as u64;
+            let block = u64::from(attr.blksize);
+            let step = ((block - now % block) as usize).min(len - done);
+            let Some(part) = into.get_mut(done..done + step) else { break };
+            if vol.read(inode, now, part) != Ok(step) {
+                part.fill(0);
+                self.bytes += step as u64;
+                self.first.get_or_insert(now);
+            }
+            done += step;
+        }
+        len
+    }
+
+    fn tell(&self, vol: &Volume, shown: &str) {
+        if let Some(first) = self.first {
+            let what = "bytes could not be read and are zeros, the first at byte";
+            vol.note_missing(format!("{shown}: {} {what} {first}", self.bytes));
+        }
+    }
+}
+
+impl Drop for VolumeFile {
+    fn drop(&mut self) {
+        self.lost.tell(&self.vol, &self.shown);
+    }
+}
+
+/// Calls `sink` with the contents of a file; where [`Volume::is_rescued`], with zeros for what
+/// cannot be read, which [`Volume::take_missing`] tells.
+///
+/// # Errors
+/// Those of reading, and of `sink`.
+pub fn contents<E: From<FsError>>(
+    vol: &Volume,
+    inode: &InodeRef,
+    shown: &str,
+    sink: &mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let (mut chunk, mut at, mut lost) = (vec![0; CHUNK_BYTES], 0, Lost::default());
+    loop {
+        let len = match vol.read(inode, at, &mut chunk) {
+            Err(_) if vol.is_rescued() => lost.read(vol, inode, at, &mut chunk),
+            read => read?,
+        };
+        let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else { break };
+        sink(read)?;
+        at += len as u64;
+    }
+    lost.tell(vol, shown);
+    Ok(())
 }
 
 impl VolumeFile {
@@ -83,22 +159,36 @@ impl VolumeFile {
 
 impl Reader for VolumeFile {
     fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
-        let start = match self.vol.seek_data(&self.inode, from) {
-            Ok(start) => start,
-            Err(FsError::NoSuchOffset) => return Ok(None),
-            Err(err) => return Err(self.failed()(err)),
-        };
-        let end = self.vol.seek_hole(&self.inode, start).map_err(self.failed())?;
-        Ok(Some((start, end)))
+        let run = self
+            .vol
+            .seek_data(&self.inode, from)
+            .and_then(|start| Ok((start, self.vol.seek_hole(&self.inode, start)?)));
+        match run {
+            Ok(run) => Ok(Some(run)),
+            Err(FsError::NoSuchOffset) => Ok(None),
+            // Without the map all of the rest is tried.
+            Err(_) if self.vol.is_rescued() => {
+                let end = self.vol.getattr(&self.inode).size;
+                Ok((from < end).then_some((from, end)))
+            }
+            Err(err) => Err(self.failed()(err)),
+        }
     }
 
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.vol.read(&self.inode, at + done as u64, rest).map_err(self.failed())? {
-                0 => break,
-                n => done += n,
+            let now = at + done as u64;
+            let len = match self.vol.read(&self.inode, now, rest) {
+                Err(_) if self.vol.is_rescued() => {
+                    self.lost.read(&self.vol, &self.inode, now, rest)
+                }
+                read => read.map_err(self.failed())?,
+            };
+            if len == 0 {
+                break;
             }
+            done += len;
         }
         Ok(done)
     }
@@ -162,7 +252,7 @@ impl Side for VolumeSide {
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
         let inode = self.vol.resolve(path).map_err(self.failed(path))?;
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        Ok(Box::new(VolumeFile { vol: self.vol.clone(), clock: self.clock.clone(), inode, shown }))
+        Ok(Box::new(self.file(inode, shown)))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -172,24 +262,33 @@ impl Side for VolumeSide {
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
         let inode = self.find(path)?;
-        let names = self.vol.listxattr(&inode).map_err(self.failed(path))?;
         let mut found = Vec::new();
-        for name in names {
-            let value = self.vol.getxattr(&inode, &name).map_err(self.failed(path))?;
-            found.push((name, value));
+        let read = self.vol.listxattr(&inode).and_then(|names| {
+            for name in names {
+                let value = self.vol.getxattr(&inode, &name)?;
+                found.push((name, value));
+            }
+            Ok(())
+        });
+        match read.map_err(self.failed(path)) {
+            Err(err) if self.is_rescued() => self.vol.note_missing(format!("attributes: {err}")),
+            read => read?,
         }
         Ok(found)
+    }
+
+    fn missing(&self) -> Vec<String> {
+        self.vol.take_missing()
+    }
+
+    fn is_rescued(&self) -> bool {
+        self.vol.is_rescued()
     }
 
     fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>> {
         let made = self.place(path, |dir, name| self.vol.create(dir, name, &owned(0o600)))?;
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        Ok(Box::new(VolumeFile {
-            vol: self.vol.clone(),
-            clock: self.clock.clone(),
-            inode: made,
-            shown,
-        }))
+        Ok(Box::new(self.file(made, shown)))
     }
 
     fn mkdir(&self, path: &[u8]) -> Result<()> {

@@ -258,6 +258,12 @@ test("a repair mends what check finds", async () => {
   const before = sha256(fs.readFileSync(name));
   const card = await ext4.openFile(name, { writable: true, mount: false });
   card.choose();
+  // Its group descriptor is damaged: it is read past that.
+  assert.throws(() => card.mount(), { code: "EUCLEAN" });
+  assert.throws(() => card.mount({ rescue: true, writable: true }), { code: "EINVAL" });
+  assert.ok(card.mount({ rescue: true }).missing.length > 0);
+  assert.equal(card.sha256("/d/noise"), sha256(noise(1_200_001)));
+  card.unmount();
   const report = card.check();
   assert.ok(!report.clean && report.findings.every((found) => found.text && found.repair));
   const plan = card.planRepair();

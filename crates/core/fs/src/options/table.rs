@@ -5,7 +5,9 @@
 use syncline_cache::CacheError;
 
 use super::spec::{Form, OptionSpec, size_text};
-use super::{Alloc, Atime, LogFormat, MountOptions, OnError, SyncMode, Writeback, check_glob};
+use super::{
+    Alloc, Atime, LogFormat, MountOptions, OnError, Rescue, SyncMode, Writeback, check_glob,
+};
 use crate::error::FsError;
 
 type Row = OptionSpec<MountOptions>;
@@ -61,6 +63,21 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         show: |o| on(!o.read_only),
         ..word("rw", "The volume can be written to.", |o| o.read_only = false)
     },
+    word(
+        "rescue",
+        "Read a damaged volume as far as possible. Checksums and directory indexes are ignored, \
+         backups take the place of a bad superblock or descriptor, and the log is replayed in \
+         memory if it is whole. Other damage costs only the files that it hits. Implies `ro`; \
+         nothing is written to the image.",
+        |o| o.set_rescue(Rescue::Named),
+    ),
+    word(
+        "undelete",
+        "As `rescue`. In addition the directory `/.rescue` has the inodes that no directory names, \
+         and deleted files whose inode is in the journal and whose blocks are unused. It reads all \
+         inodes and directories first.",
+        |o| o.set_rescue(Rescue::All),
+    ),
     value(
         "sync",
         Form::Choice(&[

@@ -46,6 +46,32 @@ use crate::store::superblock::NeededFeatures;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
 
+/// Notes of damage that are kept.
+const MISSING_MAX: usize = 1000;
+
+/// Damage that reads went past, each once.
+#[derive(Default)]
+pub(crate) struct Missing {
+    notes: Vec<String>,
+    /// How many of them were taken.
+    taken: usize,
+}
+
+impl Missing {
+    fn note(&mut self, what: String) {
+        if self.notes.len() < MISSING_MAX && !self.notes.contains(&what) {
+            self.notes.push(what);
+        }
+    }
+
+    /// Those that were noted since the last call.
+    pub(crate) fn take(&mut self) -> Vec<String> {
+        let fresh = self.notes.get(self.taken..).unwrap_or(&[]).to_vec();
+        self.taken = self.notes.len();
+        fresh
+    }
+}
+
 pub(crate) struct Store {
     pub(crate) dev: Arc<dyn BlockDevice>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -75,6 +101,8 @@ pub(crate) struct Store {
     pub(crate) latch: Latch,
     /// Corruption that the superblock does not tell of yet.
     pub(crate) found: Mutex<Option<FoundErrors>>,
+    /// Damage that a reader with `rescue` went past.
+    pub(crate) missing: Mutex<Missing>,
     /// Nothing is read for programs any more either: as after a crash.
     shut_down: AtomicBool,
     /// Set if the running transaction only commits together with file data.
@@ -118,6 +146,7 @@ impl Store {
             costs: OnceLock::new(),
             latch: Latch::default(),
             found: Mutex::new(ranks::FOUND_ERRORS, None),
+            missing: Mutex::new(ranks::MISSING, Missing::default()),
             shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
@@ -190,6 +219,11 @@ impl Store {
             self.latch.set(&err);
         }
         err
+    }
+
+    /// Notes damage that is gone past.
+    pub(crate) fn note_missing(&self, what: String) {
+        self.missing.lock().note(what);
     }
 
     /// The journal refused a block of what may not commit without it: nothing is written any more.

@@ -33,6 +33,7 @@ mod periodic;
 mod play;
 mod relaxed;
 mod repair;
+mod rescue;
 mod shutdown;
 mod sizes_and_times;
 mod space;

@@ -1,8 +1,9 @@
 """ext4 images and devices without a mount, and the measuring commands of `syncline`.
 
 `Volume` opens an image; its methods are named as those of `os`, and `Volume.open` as the built-in `open`.
-`build` makes an image of entries in one pass. `syncline.filesystem` has an fsspec file system (`syncline://PATH::IMAGE`). `cache`, `replay`, `lifetime`, `bench` and
-`probe` return what the commands print with `--json`; `Device` is a simulated device, `Trace` an Arrow stream;
+`build` makes an image of entries in one pass. `syncline.filesystem` has an fsspec file system
+(`syncline://IMAGE/PATH`). `syncline.sqlite.connect` opens databases in an image. `cache`, `replay`, `lifetime`, `bench`
+and `probe` return what the commands print with `--json`; `Device` is a simulated device, `Trace` an Arrow stream;
 `syncline.plots` draws documents. `syncline.sweeps` runs the commands for every combination of their arguments, and
 `syncline.fleet` tells how long many devices last.
 """

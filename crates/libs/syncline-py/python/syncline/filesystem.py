@@ -1,6 +1,6 @@
-"""fsspec file system: `fsspec.open("syncline://PATH::IMAGE")`.
+"""fsspec file system: `fsspec.open("syncline://IMAGE/PATH")`, or `"syncline://PATH::IMAGE"`.
 
-An image is opened once per process: all file systems on it share one `Volume`, which is closed when the last of
+In the first form IMAGE ends where the URL names a file of this system. An image is opened once per process: all file systems on it share one `Volume`, which is closed when the last of
 them is closed, or at exit.
 """
 
@@ -41,13 +41,26 @@ def _shared(image: str, mode: str, options: str) -> Volume:
         return volume
 
 
+def _split(url: str) -> Tuple[str, str]:
+    """The image that a URL names and the path in it; no image if no part of the URL is a file."""
+    for prefix in ("syncline://", "syncline::"):
+        if url.startswith(prefix):
+            path = url[len(prefix) :]
+            ends = [at for at in range(1, len(path) + 1) if at == len(path) or path[at] == "/"]
+            for at in ends:
+                if os.path.exists(path[:at]) and not os.path.isdir(path[:at]):
+                    return path[:at], path[at:]
+            return "", path
+    return "", url
+
+
 class SynclineFileSystem(AbstractFileSystem):
     """Files of an ext4 image.
 
     Parameters
     ----------
     fo: str
-        The image: a local file or block device. In a chained URL what follows `::`.
+        The image: a local file or block device. In a URL what stands before the path, or behind `::`.
     mode: str
         "r+" (default) or "r".
     options: str
@@ -77,7 +90,7 @@ class SynclineFileSystem(AbstractFileSystem):
         if target_protocol not in (None, "file", "local"):
             raise ValueError(f"an image cannot be opened over {target_protocol!r}; copy it to a local file first")
         if not fo:
-            raise ValueError("no image; write syncline://PATH::IMAGE, or give fo=IMAGE")
+            raise ValueError("no image; write syncline://IMAGE/PATH with an IMAGE that exists, or give fo=IMAGE")
         self.image = os.path.abspath(os.fspath(fo))
         self.mode = mode
         self.options = options
@@ -99,11 +112,12 @@ class SynclineFileSystem(AbstractFileSystem):
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        path = stringify_path(path)
-        for prefix in ("syncline://", "syncline::"):
-            if path.startswith(prefix):
-                path = path[len(prefix) :]
-        return "/" + path.strip("/")
+        return "/" + _split(stringify_path(path))[1].strip("/")
+
+    @classmethod
+    def _get_kwargs_from_urls(cls, path: Any) -> Dict[str, Any]:
+        image, _ = _split(stringify_path(path))
+        return {"fo": image} if image else {}
 
     @classmethod
     def _parent(cls, path: Any) -> str:

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use syncline_lab::evaluate::{Shares, WearReplay};
 use syncline_lab::experiments::{LifetimeRequest, LifetimeResult, Spread, span};
+use syncline_lab::report::{Chart, Page};
 use tempfile::TempDir;
 
 use super::trace::watch;
+use crate::about;
 use crate::args::{Lifetime as Arguments, duration};
 use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
@@ -16,6 +18,7 @@ use syncline_cli::format::{self, Out};
 
 /// Replays and prints.
 pub(crate) fn run(args: &Arguments) -> Result<()> {
+    format::check_outputs(&[args.html.as_deref()])?;
     let watched = args.watch.as_deref().map(Recorded::new).transpose()?;
     let trace = watched.as_ref().map(|watched| watched.trace.clone()).or(args.trace.clone());
     let request = LifetimeRequest {
@@ -30,7 +33,32 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     let found = request.run(&Terminal::default())?;
     let mut out = Out::new();
     out.text(if args.json { format::document(&found.document()) } else { text(&found) })?;
-    out.flush()
+    out.flush()?;
+    match &args.html {
+        Some(path) => format::write_file(path, page(&found).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// The figures, the erases of the blocks, and who caused them.
+fn page(found: &LifetimeResult) -> String {
+    let mut page = Page::new(&format!("syncline-lab lifetime, {}", found.profile.name));
+    end_text(found).split("\n\n").for_each(|text| page.paragraph(text.trim()));
+    let mut lines = rows(found);
+    lines.extend(spread_rows(&found.spread));
+    page.table(&["figure", "value"].map(str::to_owned), &lines, 2);
+    let names = ["1 %", "25 %", "50 %", "75 %", "99 %"].map(|part| format!("{part} of the blocks"));
+    let erases: Vec<(String, f64)> =
+        names.into_iter().zip(found.spread.percentiles().map(f64::from)).collect();
+    page.bars(&Chart::rows("Erases of a block, at most", "erases", "erases", &erases));
+    for (shares, what) in [(found.replay.processes(), "process"), (found.replay.files(), "file")] {
+        let top: Vec<(String, f64)> =
+            shares.top().into_iter().map(|s| (s.name, s.programmed_bytes as f64 / 1e6)).collect();
+        if !top.is_empty() {
+            page.bars(&Chart::rows(&format!("Flash programmed, by {what}"), "MB", "MB", &top));
+        }
+    }
+    page.finish(&about())
 }
 
 /// A trace that was recorded for this; removed with its directory.
@@ -102,8 +130,15 @@ fn text(found: &LifetimeResult) -> String {
         );
         lines.push(vec!["write cache (SLC)".to_owned(), text]);
     }
+    let shares = [(replay.processes(), "process"), (replay.files(), "file")]
+        .map(|(shares, what)| shares_text(shares, what, c.programmed_bytes));
+    format!("{}{}\n{}", format::table(&lines, &[]), shares.concat(), end_text(found))
+}
+
+/// How long the device lasts, as far as the trace tells.
+fn end_text(found: &LifetimeResult) -> String {
     let summary = || found.summary().unwrap_or_default();
-    let end = match &found.lifetime {
+    match &found.lifetime {
         None => "nothing was written: this trace wears nothing\n".to_owned(),
         Some(_) if found.no_verdict.is_some() => format!("\n{}\n", summary()),
         Some(l) => {
@@ -121,10 +156,7 @@ fn text(found: &LifetimeResult) -> String {
                 summary()
             )
         }
-    };
-    let shares = [(replay.processes(), "process"), (replay.files(), "file")]
-        .map(|(shares, what)| shares_text(shares, what, c.programmed_bytes));
-    format!("{}{}\n{end}", format::table(&lines, &[]), shares.concat())
+    }
 }
 
 fn rows(found: &LifetimeResult) -> Vec<Vec<String>> {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!              ordered.rs              eager.rs                   periodic.rs
-//!  fsync       data in place, commit,  data and its metadata in   nothing
-//!              flush                   one write to the log
-//!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
-//!              place                   see the table there        to new blocks, others logged
-//!  background  whole files by age      steps of bounded length    sync points of the whole volume
+//!  fsync       data in place, then a   data and its metadata in   nothing
+//!              commit or a flush       one write to the log
+//!  write-back  every page in place     changed since logged: to   new data and long overwrites to
+//!                                      the log; else in place     new blocks, others logged
+//!  its units   whole files by age      steps of bounded length    sync points of the whole volume
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. All other code asks the engine and

@@ -12,7 +12,7 @@ use crate::error::{FsError, Result};
 pub(crate) fn send_jobs(files: &Files, jobs: &[Job<'_>], sync: bool) -> Result<()> {
     let (mut plug, mut pages) = (Plug::new(), 0);
     for job in jobs.iter().filter(|job| job.result.is_ok()) {
-        pages += plug_in(files, job, sync, &mut plug);
+        pages += queue_pages(files, job, sync, &mut plug);
     }
     plug.submit(&*files.dev).map_err(|err| files.fail(FsError::Io(err)))?;
     files.pages.written.fetch_add(pages, Ordering::Relaxed);
@@ -20,7 +20,7 @@ pub(crate) fn send_jobs(files: &Files, jobs: &[Job<'_>], sync: bool) -> Result<(
 }
 
 /// Adds the pages that have to go to their places, and counts them.
-fn plug_in<'a>(files: &Files, job: &'a Job<'_>, sync: bool, plug: &mut Plug<'a>) -> u64 {
+fn queue_pages<'a>(files: &Files, job: &'a Job<'_>, sync: bool, plug: &mut Plug<'a>) -> u64 {
     let strict = Origin::new(Kind::Data { inode: u64::from(job.inode.ino) }, sync);
     let (mut pages, mut count) = (job.pages.as_slice(), 0);
     for segment in &job.segments {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::dir::{Entries, salvage};
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::{OndiskError, checksum, inline};
 
@@ -142,6 +143,28 @@ fn dir_broken(
     store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
 }
 
+impl View<'_> {
+    /// A block as far as it can be made out: empty if it cannot be read.
+    fn salvaged(&self, lblk: u32) -> Arc<[u8]> {
+        let read = dir_place(self.store, self.inode, self.st, lblk)
+            .and_then(|pblk| Ok(self.store.buffers.read(pblk)?));
+        let empty = || vec![0; self.store.block_size()].into();
+        let (bytes, lost) = match read {
+            Ok(bytes) => {
+                let entries = Entries::new(&bytes, &self.params.format);
+                match entries.into_iter().find_map(std::result::Result::err) {
+                    None => return bytes,
+                    Some(err) => (bytes, err.to_string()),
+                }
+            }
+            Err(err) => (empty(), err.to_string()),
+        };
+        let ino = self.inode.ino;
+        self.store.note_missing(format!("block {lblk} of directory inode {ino}: {lost}"));
+        salvage(&bytes, &self.params.format).into()
+    }
+}
+
 impl DirRead for View<'_> {
     fn params(&self) -> &DirParams {
         &self.params
@@ -158,6 +181,9 @@ impl DirRead for View<'_> {
     fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>> {
         if let Some(bytes) = &self.inline {
             return Ok(Arc::clone(bytes));
+        }
+        if self.store.options.rescue.is_some() {
+            return Ok(self.salvaged(lblk));
         }
         Ok(dir_block(self.store, (self.inode, self.st), &self.params, lblk, kind)?.1)
     }
