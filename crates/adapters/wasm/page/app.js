@@ -197,8 +197,10 @@ async function use(partition, path = "/") {
     throw new CallError({ message: `it cannot be mounted: ${used.failed}. ${next}` });
   }
   if (used.failed) {
-    const next = "It is shown past its damage, and files may lack parts";
-    failed(new CallError({ message: `it is damaged: ${used.failed}. ${next}` }));
+    // Without the advice of the program: here the next step is another one.
+    const [why] = used.failed.split("; ");
+    const next = "It is shown past its damage, and files may lack parts. Check offers a repair";
+    failed(new CallError({ message: `it is damaged: ${why}. ${next}` }));
   } else if (used.mounted.replayedInMemory) {
     say("The journal was replayed in memory. The file is as it was.");
   }
