@@ -66,10 +66,12 @@ impl<D: BlockDevice> OverlayDevice<D> {
         Ok(())
     }
 
-    /// Puts the written bytes over those that were read below.
-    fn cover(&self, at: u64, into: &mut [u8]) {
-        let pieces = self.pieces.lock();
+    /// Reads the written bytes here and only the others below, where they may be unreadable.
+    fn read_part(&self, at: u64, into: &mut [u8], origin: Origin) -> Result<(), DeviceError> {
         let end = at + into.len() as u64;
+        let mut gaps = Vec::new();
+        let mut next = at;
+        let pieces = self.pieces.lock();
         for (nr, piece) in pieces.range(at / PIECE_BYTES..end.div_ceil(PIECE_BYTES)) {
             let start = nr * PIECE_BYTES;
             let (from, to) = (start.max(at), (start + PIECE_BYTES).min(end));
@@ -78,7 +80,16 @@ impl<D: BlockDevice> OverlayDevice<D> {
             if let (Some(source), Some(target)) = (source, target) {
                 target.copy_from_slice(source);
             }
+            gaps.push(next..from);
+            next = to;
         }
+        drop(pieces);
+        gaps.push(next..end);
+        for gap in gaps.into_iter().filter(|gap| !gap.is_empty()) {
+            let place = into.get_mut((gap.start - at) as usize..(gap.end - at) as usize);
+            place.map_or(Ok(()), |place| self.below.read(gap.start, place, origin))?;
+        }
+        Ok(())
     }
 }
 
@@ -95,8 +106,7 @@ impl<D: BlockDevice> BlockDevice for OverlayDevice<D> {
             match &mut request.op {
                 Op::Read { into } => {
                     for part in into.iter_mut() {
-                        self.below.read(at, part, origin)?;
-                        self.cover(at, part);
+                        self.read_part(at, part, origin)?;
                         at += part.len() as u64;
                     }
                 }

@@ -141,7 +141,6 @@ fn mounted(
     if let Some(warning) = small_zones(&options.volume, &report) {
         log(&warning);
     }
-    volume.take_missing().iter().for_each(|what| log(&format!("missing: {what}")));
     Ok(volume)
 }
 
@@ -184,10 +183,10 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
             return Err(Failure::from(err).at(image.display()));
         }
     };
-    if let Some(hint) = write_hint(&volume, &options, &mounter) {
-        // The caller's standard error, also of a mount that goes to the background.
-        crate::complain(&format!("{}: {hint}", image.display()));
-    }
+    let missing = volume.take_missing().into_iter().map(|what| format!("missing: {what}"));
+    // The caller's standard error, also of a mount that goes to the background.
+    let told = missing.chain(write_hint(&volume, &options, &mounter));
+    told.for_each(|hint| crate::complain(&format!("{}: {hint}", image.display())));
     let buffer = buffered.as_ref().map(Buffered::buffer);
     let live = Arc::new(Live::new(&volume, buffer, writable, &rights));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();

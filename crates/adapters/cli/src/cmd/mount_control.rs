@@ -104,6 +104,7 @@ impl Live {
         if let Some(buffer) = &self.buffer {
             super::buffer::keep(buffer, clock, said, &|text| log(text));
         }
+        self.volume.take_missing().iter().for_each(|what| log(&format!("missing: {what}")));
         // A failure has latched the buffer or the volume: the next call of a program says it.
         let _ = self.governor.visit(self.governed(), Duration::from_nanos(clock.now_ns()));
     }

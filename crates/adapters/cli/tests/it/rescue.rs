@@ -117,3 +117,35 @@ fn a_file_without_a_name_is_found() {
     assert_eq!(done(&["cat", "--undelete", &at(&image, &path)]), "small");
     refused(1, &["ls", "--rescue", &at(&image, "/.rescue")]);
 }
+
+#[test]
+fn a_mount_goes_on_past_damage() {
+    if !require("a_mount_goes_on_past_damage", &[Need::E2fsck, Need::Fuse]) {
+        return;
+    }
+    let place = scratch();
+    let image = image(place.path());
+    let _ = debugfs(image.path(), "unlink /from/small\n");
+    wipe(&image, 1024, 4096);
+    let before = image.bytes();
+    let dir = place.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let words = |options: &'static str| {
+        let words = ["mount", "-o", options, image.path().to_str().unwrap(), dir.to_str().unwrap()];
+        words.map(str::to_owned)
+    };
+    assert_ne!(run(&words("ro")).code, 0);
+    assert_ne!(run(&words("undelete,rw")).code, 0);
+    let said = run(&words("undelete"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("missing: the superblock"), "{}", said.err);
+    let large = fs::metadata(dir.join("from/large")).map(|meta| meta.len());
+    let names: Vec<_> =
+        fs::read_dir(dir.join(".rescue")).unwrap().map(|e| e.unwrap().path()).collect();
+    let small = names.first().map(fs::read);
+    let refused = fs::write(dir.join("f"), "").is_err();
+    done(&["umount".as_ref(), dir.as_os_str()]);
+    assert_eq!((large.unwrap(), small.unwrap().unwrap().as_slice()), (24 << 20, &b"small"[..]));
+    assert!(refused && names.len() == 1, "{names:?}");
+    assert!(image.bytes() == before, "nothing is written");
+}

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Clock, MemoryDevice, SplitMix64, VirtualClock};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, Geometry, MemoryDevice, Op, Request, SplitMix64, VirtualClock,
+};
 use syncline_fs::{Create, FileKind, FsError, InodeRef, MountOptions, SetAttr, Volume};
 use syncline_testkit::{ImageSpec, KernelMount, Need, TempImage, debugfs, mkfs, require};
 
@@ -192,6 +194,61 @@ fn structures_with_a_backup_cost_nothing() {
         )
         .unwrap();
         damage("an inode", 1, &[(slot + offset, 64)]);
+    }
+}
+
+/// A device with blocks of 4 KiB that cannot be read.
+struct Worn {
+    below: MemoryDevice,
+    bad: Vec<u64>,
+}
+
+impl BlockDevice for Worn {
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: true, ..self.below.geometry() }
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch.iter() {
+            let Op::Read { into } = &request.op else { return Err(DeviceError::ReadOnly) };
+            let at = request.offset_bytes;
+            let len_bytes: u64 = into.iter().map(|part| part.len() as u64).sum();
+            if self.bad.iter().any(|nr| at < (nr + 1) << 12 && nr << 12 < at + len_bytes) {
+                let reason = "medium error".into();
+                return Err(DeviceError::Io {
+                    op: "read",
+                    offset_bytes: at,
+                    len_bytes,
+                    reason,
+                    errno: 5,
+                });
+            }
+        }
+        self.below.submit(batch)
+    }
+}
+
+#[test]
+fn sectors_that_cannot_be_read_cost_what_is_in_them() {
+    if !require("sectors_that_cannot_be_read_cost_what_is_in_them", &[Need::E2fsck]) {
+        return;
+    }
+    let image = filled(FEATURES[0]);
+    let sound = tree(&mount(&image.bytes(), "ro").unwrap());
+    let part = |commands: &str, key: &str| number(&debugfs(image.path(), commands), key) as u64 / 4;
+    let large = part("blocks /large\n", "blocks /large") + 3;
+    let many = part("blocks /many\n", "blocks /many");
+    // Superblock and descriptors, the first inodes, contents, a directory.
+    for (bad, lost) in [(vec![0], 0), (vec![large], 1), (vec![0, large], 1), (vec![many], 200)] {
+        let dev = Worn { below: MemoryDevice::from_bytes(&image.bytes()), bad: bad.clone() };
+        let options = MountOptions::parse("rescue").unwrap();
+        let volume = Volume::mount(Arc::new(dev), clock(), options).unwrap();
+        let found = tree(&volume);
+        let same = sound.iter().filter(|(path, bytes)| found.get(*path) == Some(*bytes)).count();
+        assert!(same + lost >= sound.len(), "{bad:?}: {same} of {}", sound.len());
+        assert!(same < sound.len() || bad == [0], "{bad:?}: no damage");
+        let said = !volume.take_missing().is_empty() || found.values().any(Result::is_err);
+        assert!(said, "{bad:?}: nothing is said");
     }
 }
 
