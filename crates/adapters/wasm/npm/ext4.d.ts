@@ -207,7 +207,7 @@ export class Image {
   lstat(path: string): Stat;
   readlink(path: string): string;
   xattrs(path: string): Map<string, Uint8Array>;
-  /** Fewer bytes than asked for only at the end of the file. */
+  /** Fewer bytes than asked for only at the end of the file; at most 1 GiB. */
   read(path: string, offset: number, length: number): Uint8Array;
   readParts(path: string, length?: number): Generator<Uint8Array>;
   readFile(path: string): Uint8Array;
@@ -223,13 +223,14 @@ export class Image {
   /**
    * A tree as a tar archive with owners, attributes, links and holes. `bytes` must not be kept: copy
    * them. Returning false ends it with `ECANCELED`. `part` gets places of the image whose bytes come
-   * next and are not read, where files are stored so; returning false asks for the bytes.
+   * next and are not read, where files are stored so; returning false asks for the bytes. Returns
+   * remarks on what was left out.
    */
   tar(
     path: string,
     sink: (bytes: Uint8Array) => boolean | void,
     part?: (offset: number, length: number) => boolean,
-  ): void;
+  ): string[];
 
   write(path: string, offset: number, bytes: Uint8Array, mode?: number): void;
   truncate(path: string, size: number): void;

@@ -49,6 +49,9 @@ export function encode(text) {
   return Uint8Array.from(bytes);
 }
 
+/** Bytes that one call reads at most. */
+const MOST = 1 << 30;
+
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
@@ -324,7 +327,8 @@ export class Image {
   /** Bytes of a file; fewer than asked for only at its end. */
   read(path, offset, length) {
     whole(offset, "offset");
-    return this.#instance.bytes("read_file", encode(path), offset, whole(length, "length")).slice();
+    const most = Math.min(whole(length, "length"), MOST);
+    return this.#instance.bytes("read_file", encode(path), offset, most).slice();
   }
 
   /** The contents of a file in parts. */
@@ -412,7 +416,7 @@ export class Image {
     const start = this.partition?.offset ?? 0;
     const isStored = this.disk.raw && !this.disk.compressed && !this.#replayed;
     const take = part && isStored ? (at, length) => part(start + at, length) : undefined;
-    this.#emitted(sink, take, () => this.#instance.bytes("tar", encode(path)));
+    return this.#emitted(sink, take, () => this.#instance.json("tar", encode(path))).remarks;
   }
 
   check(progress) {

@@ -538,10 +538,12 @@ $("get").addEventListener("click", () =>
 
 $("get-folder").addEventListener("click", () =>
   working("Reading…", async () => {
-    const blob = await call("tar", { path: open.path });
+    const { blob, remarks } = await call("tar", { path: open.path });
     const name = open.path === "/" ? open.blob.name.replace(/\.[^.]*$/, "") : base(open.path);
     download(blob, `${clear(name)}.tar`);
-    say(`${format.size(blob.size)} read into a tar archive.`);
+    const [first] = remarks;
+    const left = first ? ` ${remarks.length} remarks, the first: ${format.name(first)}.` : "";
+    say(`${format.size(blob.size)} read into a tar archive.${left}`);
   }),
 );
 

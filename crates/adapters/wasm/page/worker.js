@@ -298,7 +298,7 @@ const calls = {
       slices.push([length, file.slice(offset, offset + bytes)]);
       return true;
     };
-    image.tar(path, add, overlay && !changed() ? part : undefined);
+    const remarks = image.tar(path, add, overlay && !changed() ? part : undefined);
     const read = await out.done();
     const parts = [];
     let end = 0;
@@ -306,7 +306,7 @@ const calls = {
       parts.push(read.slice(end, at), slice);
       end = at;
     }
-    return new Blob([...parts, read.slice(end)], BYTES);
+    return { blob: new Blob([...parts, read.slice(end)], BYTES), remarks };
   },
 
   /** In steps: the browser collects its garbage between them. */

@@ -142,14 +142,7 @@ extern "C" fn output() -> *const u8 {
 /// Reads from a file: its bytes are the result.
 #[unsafe(no_mangle)]
 extern "C" fn read_file(at: f64, len: u32) -> i32 {
-    run_bytes(|session, path, output| {
-        // Most calls ask for as much as the last one.
-        if output.len() < len as usize {
-            output.resize(len as usize, 0);
-        }
-        let into = output.get_mut(..len as usize).unwrap_or_default();
-        session.read(path, place(at), into)
-    })
+    run_bytes(|session, path, output| session.read(path, place(at), len, output))
 }
 
 macro_rules! exports {

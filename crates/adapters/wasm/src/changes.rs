@@ -1,5 +1,7 @@
 //! Files of the mounted volume, changed. Each call is durable when [`Session::sync`] returns.
 
+use std::cell::RefCell;
+
 use syncline_fs::{Create, FsError, RenameFlags, SetAttr, SetTime, Timestamp, XattrFlags, bits};
 use syncline_image::names::{self, Removal};
 
@@ -68,14 +70,15 @@ impl Session {
     /// # Errors
     /// The name is taken; the volume is full or read-only.
     pub fn mkdir(&self, path: &[u8], mode: u32, parents: bool) -> Result<String> {
-        let create = match parents {
-            true => {
-                let attr = self.vol()?.getattr(&self.vol()?.root()?);
-                Create { mode: mode as u16 & 0o7777, uid: attr.uid, gid: attr.gid }
-            }
-            false => self.owned(path, mode)?,
-        };
-        names::make_directory(self.vol()?, path, &create, parents).map_err(unnamed)?;
+        let vol = self.vol()?;
+        if parents {
+            let attr = vol.getattr(&vol.root()?);
+            let create = Create { mode: mode as u16 & 0o7777, uid: attr.uid, gid: attr.gid };
+            names::make_directory(vol, path, &create, true).map_err(unnamed)?;
+        } else {
+            let (dir, name) = vol.resolve_parent(path)?;
+            vol.mkdir(&dir, name, &self.owned(path, mode)?)?;
+        }
         self.changed()
     }
 
@@ -99,16 +102,16 @@ impl Session {
     /// A directory without `recursive`; the volume is read-only.
     pub fn remove(&self, path: &[u8], recursive: bool) -> Result<String> {
         let vol = self.vol()?;
-        if !recursive {
-            let (dir, name) = vol.resolve_parent(path)?;
-            match vol.lookup(&dir, name)?.is_dir() {
-                true => vol.rmdir(&dir, name)?,
-                false => vol.unlink(&dir, name)?,
+        let (dir, name) = vol.resolve_parent(path)?;
+        match (vol.lookup(&dir, name)?.is_dir(), recursive) {
+            (false, _) => vol.unlink(&dir, name)?,
+            (true, false) => vol.rmdir(&dir, name)?,
+            (true, true) => {
+                let how = Removal { recursive, force: false };
+                let watch = Watched { host: &*self.host, remarks: RefCell::default() };
+                names::remove(vol, path, how, &watch).map_err(unnamed)?;
             }
-            return self.changed();
         }
-        let how = Removal { recursive, force: false };
-        names::remove(vol, path, how, &Watched(&*self.host)).map_err(unnamed)?;
         self.changed()
     }
 

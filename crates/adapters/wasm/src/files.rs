@@ -144,13 +144,20 @@ impl Session {
         Ok(json.0)
     }
 
-    /// Reads a file at `at`; fewer bytes only at its end.
+    /// Reads at most `len` bytes of a file at `at`; fewer only at its end. `into` grows to hold
+    /// them.
     ///
     /// # Errors
     /// No such file; a directory; I/O.
-    pub fn read(&self, path: &[u8], at: u64, into: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, path: &[u8], at: u64, len: u32, into: &mut Vec<u8>) -> Result<usize> {
         let (vol, mut done) = (self.vol()?, 0);
         let inode = vol.resolve(path)?;
+        let left = vol.getattr(&inode).size.saturating_sub(at);
+        let len = left.min(len.into()) as usize;
+        if into.len() < len {
+            into.resize(len, 0);
+        }
+        let into = into.get_mut(..len).unwrap_or_default();
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             match vol.read_unseen(&inode, at + done as u64, rest)? {
                 0 => break,

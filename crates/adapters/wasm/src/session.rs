@@ -1,5 +1,6 @@
 //! One image: what it is, its mount, its check and repair.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use crate::json::Json;
 
 /// Bytes read at once for a digest or an archive.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+/// Remarks of a call that are kept.
+const REMARKS_MAX: usize = 1000;
 /// Bytes that tell a compression.
 const START_BYTES: usize = 16;
 /// Identity of a new file system, and the seed of its hashes.
@@ -41,11 +44,22 @@ pub struct Session {
 }
 
 /// Work that the host watches.
-pub(crate) struct Watched<'a>(pub(crate) &'a dyn Host);
+pub(crate) struct Watched<'a> {
+    pub(crate) host: &'a dyn Host,
+    /// What was left out, at most [`REMARKS_MAX`].
+    pub(crate) remarks: RefCell<Vec<String>>,
+}
 
 impl Watch for Watched<'_> {
     fn stopped(&self) -> bool {
-        !self.0.progress("", 0, 0)
+        !self.host.progress("", 0, 0)
+    }
+
+    fn remark(&self, text: &str) {
+        let mut remarks = self.remarks.borrow_mut();
+        if remarks.len() < REMARKS_MAX {
+            remarks.push(text.to_owned());
+        }
     }
 }
 
@@ -80,9 +94,16 @@ impl Write for Archive<'_> {
 impl archive::Sink for Archive<'_> {
     fn take(&mut self, path: &[u8], start: u64, len: u64) -> syncline_image::Result<bool> {
         let (mut at, end) = (start, start.saturating_add(len));
-        let inode = self.vol.resolve_nofollow(path)?;
+        if len < CHUNK_BYTES as u64 {
+            return Ok(false);
+        }
+        let found = self.vol.resolve_nofollow(path);
+        // What is not found so is read, which says why it cannot be.
+        let Ok(extents) = found.and_then(|inode| self.vol.fiemap(&inode, start, len)) else {
+            return Ok(false);
+        };
         let mut parts = Vec::new();
-        for extent in self.vol.fiemap(&inode, start, len)? {
+        for extent in extents {
             let skip = at.checked_sub(extent.logical).filter(|skip| *skip < extent.len);
             let is_stored = !extent.inline && !extent.delalloc && !extent.unwritten;
             let Some(skip) = skip.filter(|_| is_stored && at < end) else { return Ok(false) };
@@ -90,10 +111,11 @@ impl archive::Sink for Archive<'_> {
             parts.push((extent.physical + skip, len));
             at += len;
         }
-        // The host says at the first part whether it takes any.
-        if at != end || len < CHUNK_BYTES as u64 || self.flush().is_err() {
+        if at != end {
             return Ok(false);
         }
+        // The host says at the first part whether it takes any.
+        self.flush().map_err(|_| ImageError::Stopped)?;
         let mut parts = parts.into_iter();
         let first = parts.next().is_some_and(|(at, len)| self.host.emit_part(at, len));
         match first && !parts.all(|(at, len)| self.host.emit_part(at, len)) {
@@ -380,16 +402,21 @@ impl Session {
         Ok(String::new())
     }
 
-    /// Emits a tree as a tar archive.
+    /// Emits a tree as a tar archive. Returns remarks on what was left out.
     ///
     /// # Errors
     /// That of a read; a tree that is none.
     pub fn tar(&self, path: &[u8]) -> Result<String> {
         let (host, vol) = (&*self.host, self.vol()?);
         let mut out = Archive { host, vol, bytes: Vec::with_capacity(CHUNK_BYTES) };
-        archive::export_to(self.image()?, path, &mut out, &Watched(host)).map_err(unnamed)?;
+        let watch = Watched { host, remarks: RefCell::default() };
+        archive::export_to(self.image()?, path, &mut out, &watch).map_err(unnamed)?;
         out.flush().map_err(|_| Failure::new("ECANCELED", "nobody took the archive"))?;
-        Ok(String::new())
+        let remarks = watch.remarks.into_inner();
+        let json = Json::object(|json| {
+            json.list("remarks", |json| remarks.iter().for_each(|text| json.item(text.as_bytes())));
+        });
+        Ok(json.0)
     }
 
     /// Begins a SHA-256.
@@ -418,8 +445,8 @@ impl Session {
     /// # Errors
     /// As of [`Session::read`]; the file is shorter.
     pub fn digest_file(&mut self, path: &[u8], at: u64, len: u32) -> Result<String> {
-        let mut bytes = vec![0; len as usize];
-        if self.read(path, at, &mut bytes)? < bytes.len() {
+        let mut bytes = Vec::new();
+        if self.read(path, at, len, &mut bytes)? < len as usize {
             return Err(Failure::new("EUCLEAN", "the file is shorter than its size"));
         }
         self.digest.update(&bytes);

@@ -131,6 +131,8 @@ test("changes go through the journal, and e2fsck finds a clean image", async () 
   card.truncate("/hello.txt", 3);
   assert.throws(() => card.rename("/big", "/hello.txt", { keep: true }), { code: "EEXIST" });
   assert.throws(() => card.remove("/a"), { code: "ENOTEMPTY" });
+  assert.throws(() => card.mkdir("/a"), { code: "EEXIST" });
+  assert.throws(() => card.remove("/no", { recursive: true }), { code: "ENOENT" });
   card.sync();
   assert.ok(card.check().clean);
   card.close();
@@ -230,6 +232,7 @@ test("archives are as tar reads them", async () => {
   const card = await ext4.openFile(image);
   const parts = [];
   card.tar("/d", (bytes) => void parts.push(Buffer.from(bytes)));
+  assert.throws(() => card.tar("/d", () => false, () => true), { code: "ECANCELED" });
   const raw = fs.readFileSync(image);
   const mixed = [];
   let slices = 0;
