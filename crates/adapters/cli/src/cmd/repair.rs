@@ -26,7 +26,13 @@ const FAILED: u8 = 8;
 
 /// Repairs, or says what a repair would do.
 pub(crate) fn run(args: &Repair) -> Result<()> {
-    match repair(args).map_err(|failure| failure.at(args.image.display())) {
+    let shown = args.image.display().to_string();
+    let named = |failure: Failure| match failure.message() {
+        // What opening says names the image.
+        Some(text) if text.starts_with(&shown) => failure,
+        _ => failure.at(&shown),
+    };
+    match repair(args).map_err(named) {
         Err(
             failure @ (Failure::Failed(_)
             | Failure::Final(_)

@@ -303,6 +303,40 @@ fn a_log_to_replay_is_replayed_for_readers_and_in_memory_where_nothing_may_be_wr
 }
 
 #[test]
+fn every_command_names_the_mount_of_an_image() {
+    if !require("every_command_names_the_mount_of_an_image", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let (image, dir) = (m.image.path().display().to_string(), m.dir.display().to_string());
+    let (file, tar) = (format!("{image}:/f"), format!("{image}.tar"));
+    let commands: [&[&str]; 14] = [
+        &["ls", &file],
+        &["cat", &file],
+        &["stat", &file],
+        &["info", &image],
+        &["check", &image],
+        &["repair", "-n", &image],
+        &["mkdir", &file],
+        &["rm", &file],
+        &["import", "/usr/bin/true", &image],
+        &["export", &image, "-o", &tar],
+        &["resize", "--size", "1G", &image],
+        &["mkfs", "--force", &image],
+        &["recover", &image],
+        &["mount", &image, "/mnt"],
+    ];
+    for words in commands {
+        let ran = run(words);
+        assert_ne!(ran.code, 0, "{words:?}");
+        let names = ran.err.contains(&format!("mounted on {dir}"));
+        assert!(names && ran.err.matches(&image).count() == 1, "{words:?}: {}", ran.err);
+    }
+    assert!(!std::path::Path::new(&tar).exists());
+    m.unmount_clean();
+}
+
+#[test]
 fn a_signal_unmounts_cleanly_also_with_files_open() {
     if !require("a_signal_unmounts_cleanly_also_with_files_open", &NEEDS) {
         return;
