@@ -536,16 +536,18 @@ $("get").addEventListener("click", () =>
   }),
 );
 
-$("get-folder").addEventListener("click", () =>
-  working("Reading…", async () => {
-    const { blob, remarks } = await call("tar", { path: open.path });
-    const name = open.path === "/" ? open.blob.name.replace(/\.[^.]*$/, "") : base(open.path);
-    download(blob, `${clear(name)}.tar`);
-    const [first] = remarks;
-    const left = first ? ` ${remarks.length} remarks, the first: ${format.name(first)}.` : "";
-    say(`${format.size(blob.size)} read into a tar archive.${left}`);
-  }),
-);
+for (const kind of ["tar", "zip"]) {
+  $(`get-${kind}`).addEventListener("click", () =>
+    working("Reading…", async () => {
+      const { blob, remarks } = await call(kind, { path: open.path });
+      const name = open.path === "/" ? open.blob.name.replace(/\.[^.]*$/, "") : base(open.path);
+      download(blob, `${clear(name)}.${kind}`);
+      const [first] = remarks;
+      const left = first ? ` ${remarks.length} remarks, the first: ${format.name(first)}.` : "";
+      say(`${format.size(blob.size)} read into a ${kind} archive.${left}`);
+    }),
+  );
+}
 
 $("sum").addEventListener("click", () =>
   working("Reading…", async () => {

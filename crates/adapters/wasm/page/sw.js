@@ -1,7 +1,7 @@
 // All files of this version are kept, and served without the network. Nothing else is asked for.
 const VERSION = "@VERSION@";
 const FILES = [
-  "./", "style.css", "app.js", "format.js", "worker.js", "ext4.js", "devices.js", "ext4.wasm",
+  "./", "style.css", "app.js", "format.js", "zip.js", "worker.js", "ext4.js", "devices.js", "ext4.wasm",
   "icon.svg", "manifest.webmanifest",
 ];
 

@@ -1,6 +1,8 @@
 // One image in a worker. A damaged image may end this worker; the page makes a new one.
 
-import { BlobDevice, Ext4Error, HandleDevice, Image, MemoryDevice, OverlayDevice } from "./ext4.js";
+import { BlobDevice, encode, Ext4Error, HandleDevice, Image, MemoryDevice, OverlayDevice } from "./ext4.js";
+import { name as shown } from "./format.js";
+import { crc32, Zip } from "./zip.js";
 
 /** Bytes of a file that are read at once. */
 const PART = 8 << 20;
@@ -90,6 +92,15 @@ function counted(device) {
       device.readInto(offset, into);
     },
   };
+}
+
+let breathed = 0;
+
+/** Lets the browser collect its garbage, not too often. */
+async function breath() {
+  if (performance.now() < breathed + PROGRESS_MS / 2) return;
+  await new Promise((resolve) => setTimeout(resolve));
+  breathed = performance.now();
 }
 
 /** Reports progress, not too often. */
@@ -253,10 +264,8 @@ const calls = {
         level.bytes += bytes;
         add(path, entry.type, bytes);
       }
-      if (seen.size % 5000 === 0) {
-        tell("", seen.size, inodes - freeInodes);
-        await new Promise((resolve) => setTimeout(resolve));
-      }
+      tell("", seen.size, inodes - freeInodes);
+      await breath();
     }
     return found.sort((a, b) => b.bytes - a.bytes).slice(0, LARGEST);
   },
@@ -277,7 +286,7 @@ const calls = {
       out.add(part);
       at += part.length;
       tell("", at, size);
-      await new Promise((resolve) => setTimeout(resolve));
+      await breath();
     }
     return out.done();
   },
@@ -309,6 +318,51 @@ const calls = {
     return { blob: new Blob([...parts, read.slice(end)], BYTES), remarks };
   },
 
+  /** Contents, permissions and links; all else that a tar archive has is not in it. */
+  async zip({ path }) {
+    const zip = new Zip();
+    const remarks = [];
+    const tell = progress("reading");
+    const { size, free } = image.info();
+    let done = 0;
+    const entered = new Set();
+    const left = [[path, ""]];
+    while (left.length > 0) {
+      const [dir, prefix] = left.pop();
+      for (const entry of image.list(dir)) {
+        const from = `${dir === "/" ? "" : dir}/${entry.name}`;
+        const name = prefix + shown(entry.name);
+        const mode = entry.mode | { directory: 0o40000, symlink: 0o120000, file: 0o100000 }[entry.type];
+        if (entry.error) remarks.push(`${name}: ${entry.error}`);
+        else if (entry.type === "directory") {
+          if (entered.has(entry.inode)) throw new Ext4Error("EUCLEAN", "a directory with two names");
+          entered.add(entry.inode);
+          zip.add(`${name}/`, { ...entry, mode }, new Uint8Array(), 0);
+          left.push([from, `${name}/`]);
+        } else if (entry.type === "symlink") {
+          const target = encode(entry.target);
+          zip.add(name, { ...entry, mode }, target, crc32(target));
+        } else if (entry.type === "file") {
+          const slices = sliced(from, entry.size);
+          const out = slices || entry.size <= PART ? undefined : await collector();
+          let crc = 0;
+          let whole = new Uint8Array();
+          for (const part of image.readParts(from, PART)) {
+            crc = crc32(part, crc);
+            if (out) out.add(part);
+            else whole = part;
+            done += part.length;
+            tell("", done, Math.max(size - free, done));
+            await breath();
+          }
+          const data = slices ?? (out ? await out.done() : new Blob([whole]));
+          zip.add(name, { ...entry, mode }, data, crc);
+        } else remarks.push(`${name}: left out, it is no file`);
+      }
+    }
+    return { blob: new Blob(zip.end(), BYTES), remarks };
+  },
+
   /** In steps: the browser collects its garbage between them. */
   async sha256({ path }) {
     const steps = image.sha256Steps(path);
@@ -317,7 +371,7 @@ const calls = {
       const { value, done } = steps.next();
       if (done) return value;
       tell("", ...value);
-      if (value[0] % PART === 0) await new Promise((resolve) => setTimeout(resolve));
+      await breath();
     }
   },
 

@@ -149,14 +149,33 @@ test("downloads are the bytes", async () => {
   await page.click("#get");
   assert.deepEqual(await downloaded("noise"), noise(9_000_001));
   await page.click("#sum");
-  const sum = await page.until("document.querySelector('#digest').textContent");
-  assert.equal(sum, `SHA-256 ${sha256(noise(9_000_001))}`);
+  const digest = await page.until("document.querySelector('#digest').textContent");
+  assert.equal(digest, `SHA-256 ${sha256(noise(9_000_001))}`);
   await show("holes");
   await page.click("#get");
   assert.deepEqual(await downloaded("holes"), fs.readFileSync(at("tree/d/holes")));
-  await page.click("#get-folder");
+  await page.click("#get-tar");
   fs.writeFileSync(at("d.tar"), await downloaded("d.tar"));
   assert.deepEqual(run("tar", "-tf", at("d.tar")).trim().split("\n"), ["./", "./deep/", "./holes", "./noise"]);
+  await page.click("#path button");
+  await page.until("document.querySelectorAll('#path li').length === 1");
+  await idle();
+  await page.click("#get-zip");
+  fs.writeFileSync(at("card.zip"), await downloaded("card.zip"));
+  const read = `
+import hashlib, sys, zipfile
+z = zipfile.ZipFile(sys.argv[1])
+print(z.testzip())
+for i in sorted(z.infolist(), key=lambda i: i.filename):
+    print(i.filename, oct(i.external_attr >> 16), hashlib.sha256(z.read(i)).hexdigest()[:8])`;
+  const sum = (name) => sha256(fs.readFileSync(at(name))).slice(0, 8);
+  const none = sha256("").slice(0, 8);
+  assert.deepEqual(run("python3", "-c", read, at("card.zip")).trim().split("\n"), [
+    "None", `<b>&amp; 0o100644 ${sum("tree/<b>&amp;")}`, `d/ 0o40755 ${none}`, `d/deep/ 0o40755 ${none}`,
+    `d/holes 0o100644 ${sum("tree/d/holes")}`, `d/noise 0o100644 ${sum("tree/d/noise")}`,
+    `dot.png 0o100644 ${sum("tree/dot.png")}`, `link 0o120777 ${sha256("d/noise").slice(0, 8)}`,
+    `lost+found/ 0o40700 ${none}`, `text 0o100644 ${sum("tree/text")}`, `way 0o120777 ${sha256("d").slice(0, 8)}`,
+  ]);
 });
 
 test("the keyboard leads everywhere", async () => {
