@@ -11,6 +11,9 @@ if ! [ -d "$(rustc --print target-libdir --target $wasm)" ]; then
     echo "no standard library for WebAssembly; rustup target add $wasm" >&2
     exit 77
 fi
+# The same bytes whatever the folders of the machine are.
+home=${CARGO_HOME:-$HOME/.cargo}
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="--remap-path-prefix=$home=cargo --remap-path-prefix=$(pwd)=."
 cargo build --quiet --locked -p syncline-wasm --target $wasm --profile "$profile"
 folder=$profile
 [ "$profile" != dev ] || folder=debug
