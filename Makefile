@@ -8,6 +8,7 @@
 # make install    programs, mount helpers, units, man pages, completions and C library below PREFIX (default /usr/local), in DESTDIR
 # make dist       Debian packages, tarball, static programs, wheel, SBOM and SHA256SUMS in target/dist
 # make wheel      the Python package alone
+# make web        the page in target/web, static files that open ext4 images in a browser; the npm package in target/npm
 # make test-dist  (root, Debian) the packages in clean chroots of Debian 11 and 12: installed, used, purged; lintian
 # make deps       what the tests need from the system: installed as root on Debian, else named; `make test` begins with it
 # make clean      removes all builds
@@ -28,7 +29,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 LAB := cargo run --release --quiet -p syncline-lab --bin syncline-lab --
 XTASK := cargo xtask
 
-.PHONY: demo test lint fmt fuzz bench figures install dist wheel test-dist deps clean cargo
+.PHONY: demo test lint fmt fuzz bench figures install dist wheel web test-dist deps clean cargo
 
 demo: cargo
 	@$(LAB) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC) --log $(DEMO_LOG) --journal-mode $(DEMO_MODES)
@@ -68,6 +69,9 @@ dist: cargo
 wheel: cargo
 	@mkdir -p target/dist
 	@sh packaging/wheel.sh target/dist
+
+web: cargo
+	@sh packaging/web.sh
 
 test-dist:
 	@sh packaging/test-dist.sh

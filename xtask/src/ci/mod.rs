@@ -27,8 +27,10 @@ use bounded::{Limits, Line};
 use summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 10] =
-    ["fmt", "tidy", "package", "deny", "clippy", "portable", "msrv", "test", "figures", "python"];
+pub const STEP_NAMES: [&str; 11] = [
+    "fmt", "tidy", "package", "deny", "clippy", "portable", "msrv", "test", "figures", "python",
+    "web",
+];
 /// Systems on which files of an image by path have to compile, with the volume and all below it.
 const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 /// Exit code of a script that cannot run on this machine.
@@ -61,6 +63,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "portable" => portable(&mut ci),
             "msrv" => msrv::run(&mut ci),
             "python" => python(&mut ci),
+            "web" => web(&mut ci),
             "test" => tests::run(&mut ci),
             _ => figures(&mut ci),
         }
@@ -83,11 +86,11 @@ struct Ci<'a> {
     /// The suite of the Python package runs beside the tests, which wait for it.
     wants_python: bool,
     /// The run that has ended.
-    python: Option<Python>,
+    python: Option<Script>,
 }
 
-/// A run of the Python package's suite.
-struct Python {
+/// A run of a script that may not be able to run on this machine.
+struct Script {
     said: String,
     /// The last line of standard error: the reason of a skip.
     reason: String,
@@ -271,14 +274,19 @@ fn portable(ci: &mut Ci) {
 
 /// The Python package in a fresh virtual environment, with its own suite. Without what the step of
 /// the tests has built, its wheel is built.
-fn run_python(ci: &Ci) -> Python {
-    let start = Instant::now();
+fn run_python(ci: &Ci) -> Script {
     let mut command = Command::new("sh");
     command.arg("packaging/test-python.sh").current_dir(ci.root);
     if let Some(built) = built_by_tests(ci) {
         command.env("SYNCLINE_NATIVE", built.with_file_name("libsyncline_native.so"));
         command.env("SYNCLINE_LAB", built.with_file_name("syncline-lab"));
     }
+    run_script(ci, "python", &mut command)
+}
+
+/// Runs a script, and keeps what it says.
+fn run_script(ci: &Ci, name: &str, command: &mut Command) -> Script {
+    let start = Instant::now();
     let (mut said, mut reason) = (String::new(), "no reason given".to_owned());
     let mut each = |line: &Line| {
         said += &line.text;
@@ -286,17 +294,30 @@ fn run_python(ci: &Ci) -> Python {
             line.text.trim().clone_into(&mut reason);
         }
     };
-    let ended = ci.run("python", &mut command, STEP, &mut each);
-    Python { said, reason, ended, time: start.elapsed() }
+    let ended = ci.run(name, command, STEP, &mut each);
+    Script { said, reason, ended, time: start.elapsed() }
 }
 
 /// Counts the suite of the Python package, which has run beside the tests if there were any.
 fn python(ci: &mut Ci) {
     let ran = ci.python.take().unwrap_or_else(|| run_python(ci));
-    print!("{}", ran.said);
     ci.times.push(("  the suite".to_owned(), ran.time));
+    ran_script(ci, "python", ran);
+}
+
+/// The npm package and the page.
+fn web(ci: &mut Ci) {
+    let mut command = Command::new("sh");
+    command.arg("packaging/test-web.sh").current_dir(ci.root);
+    let ran = run_script(ci, "web", &mut command);
+    ran_script(ci, "web", ran);
+}
+
+/// Counts a script, which passed, failed or could not run.
+fn ran_script(ci: &mut Ci, name: &str, ran: Script) {
+    print!("{}", ran.said);
     if ran.ended.as_ref().is_ok_and(|status| status.code() == Some(SKIPPED)) {
-        return ci.skip("python", &ran.reason);
+        return ci.skip(name, &ran.reason);
     }
-    ci.ended("python", ran.ended.map(|status| status.success()));
+    ci.ended(name, ran.ended.map(|status| status.success()));
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::Ci;
 
 /// Crates whose manifests name a newer Rust.
-const NEWER: [&str; 8] = [
+const NEWER: [&str; 9] = [
     "syncline-fuzz-targets",
     "syncline-lab",
     "syncline-model",
@@ -16,6 +16,7 @@ const NEWER: [&str; 8] = [
     "syncline-py",
     "syncline-sqlite",
     "syncline-testkit",
+    "syncline-wasm",
     "xtask",
 ];
 /// All but `qcow2`, whose imago needs Rust 1.87.

@@ -32,6 +32,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
+    ("wasm", &["device", "ondisk", "fs", "image"]),
     (
         "cli",
         &[

@@ -8,11 +8,12 @@ use syn::visit::Visit;
 use super::{Finding, Tree, is_test_file};
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 9] = [
+const UNSAFE_CRATES: [(&str, &str); 10] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads, io_uring, the C library's heap"),
     ("crates/adapters/export/", "io_uring and shared memory of ublk"),
+    ("crates/adapters/wasm/", "imports and exports of WebAssembly"),
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/libs/sqlite/", "SQLite's C interface"),

@@ -199,6 +199,7 @@ pub(super) fn exists(tree: &Tree, path: &str) -> bool {
     let below = format!("{path}/");
     path.is_empty()
         || tree.files.contains_key(path)
+        || tree.others.contains(path)
         || tree.files.keys().any(|file| file.starts_with(&below))
 }
 

@@ -41,7 +41,7 @@ pub mod published;
 mod text;
 mod wrap;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -49,6 +49,8 @@ use std::process::{Command, ExitCode};
 #[derive(Default)]
 pub struct Tree {
     files: BTreeMap<String, String>,
+    /// Files that are not text: pictures.
+    others: BTreeSet<String>,
 }
 
 /// One broken rule.
@@ -81,9 +83,13 @@ impl Tree {
         let mut tree = Self::default();
         for name in output.stdout.split(|byte| *byte == 0) {
             let Ok(name) = std::str::from_utf8(name) else { continue };
-            // Not there any more, or not text: neither is tidied.
-            if let Ok(text) = std::fs::read_to_string(root.join(name)) {
-                tree.files.insert(name.to_owned(), text);
+            // What is not there any more is in neither.
+            match std::fs::read_to_string(root.join(name)) {
+                Ok(text) => drop(tree.files.insert(name.to_owned(), text)),
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    tree.others.insert(name.to_owned());
+                }
+                Err(_) => {}
             }
         }
         Ok(tree)
@@ -97,7 +103,7 @@ impl Tree {
     #[cfg(test)]
     fn of(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
-        Self { files: files.collect() }
+        Self { files: files.collect(), ..Self::default() }
     }
 }
 

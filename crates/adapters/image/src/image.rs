@@ -1,93 +1,19 @@
-//! Images: `IMAGE:/path`, opening for reading and for writing.
+//! Images: mounted volumes.
 //!
 //! Reading never writes to the image. An image whose journal has to be replayed is recovered in
 //! memory, and that is mounted.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, WallClock};
+use syncline_device::{BlockDevice, Clock, Kind, Origin};
 use syncline_fs::{MountOptions, MountReport, Rescue, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::copy::volume::VolumeSide;
-use crate::partition::{Part, listed, part_of, partitions};
-use crate::platform::{bytes_of, path_of};
-use crate::qcow2::{self, Qcow2Device};
+use crate::partition::{listed, partitions};
 use crate::{ImageError, Result, Watch, container};
-
-/// A file in an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The image.
-    pub image: PathBuf,
-    /// The path in it, with the leading slash.
-    pub path: Vec<u8>,
-}
-
-impl Place {
-    /// Splits `IMAGE:/path`. `None` without `:/`. Of several the first wins that leaves the name of
-    /// something that exists, so that images may have colons in their paths.
-    pub fn split(argument: &OsStr) -> Option<Place> {
-        let bytes = bytes_of(argument);
-        let mut first = None;
-        // `C:/` names a drive of Windows.
-        let shortest = if cfg!(windows) { 2 } else { 1 };
-        for at in (shortest..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")) {
-            let image = path_of(&bytes[..at]);
-            let exists = std::fs::metadata(&image).is_ok_and(|meta| !meta.is_dir());
-            let place = Place { image, path: bytes[at + 1..].to_vec() };
-            if exists {
-                return Some(place);
-            }
-            first.get_or_insert(place);
-        }
-        first
-    }
-
-    /// As [`Place::split`], for arguments that must be of this form.
-    ///
-    /// # Errors
-    /// [`ImageError::Usage`].
-    pub fn parse(argument: &OsStr) -> Result<Place> {
-        Place::split(argument).ok_or_else(|| {
-            let shown = argument.to_string_lossy();
-            ImageError::Usage(format!("`{shown}` names no file of an image; write IMAGE:/path"))
-        })
-    }
-
-    /// For messages.
-    pub fn shown(&self) -> String {
-        format!("{}:{}", self.image.display(), String::from_utf8_lossy(&self.path))
-    }
-}
-
-/// Options for opening images.
-#[derive(Clone)]
-pub struct Opening {
-    /// The part of the file or device that is opened.
-    pub part: Part,
-    /// Reads go past damage.
-    pub rescue: Option<Rescue>,
-    /// The time of what is written.
-    pub clock: Arc<dyn Clock>,
-    /// Called when the file is open and locked, before it is read.
-    pub opened: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl Default for Opening {
-    /// All of it, at the time of this machine.
-    fn default() -> Opening {
-        Opening {
-            part: Part::Whole,
-            rescue: None,
-            clock: Arc::new(WallClock::new()),
-            opened: Arc::new(|| {}),
-        }
-    }
-}
 
 /// A mounted image.
 pub struct Image {
@@ -98,85 +24,6 @@ pub struct Image {
     /// The replay, if there was one, went to memory only.
     pub in_memory: bool,
     clock: Arc<dyn Clock>,
-}
-
-/// Opens the file or device as bytes, whatever they are.
-///
-/// # Errors
-/// As of open(2); somebody else has it open.
-pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
-    let options = FileOptions { read_only, ..FileOptions::default() };
-    Ok(FileDevice::open(path, options)?)
-}
-
-/// Opens the file or device; a qcow2 file as the disk in it.
-///
-/// # Errors
-/// As of open(2); somebody else has it open; a qcow2 that is damaged or not supported.
-pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
-    opened_device(path, read_only, &|| {})
-}
-
-/// As [`device`]. `opened` is called when the file is open and locked, before it is read.
-///
-/// # Errors
-/// As of [`device`].
-pub fn opened_device(
-    path: &Path,
-    read_only: bool,
-    opened: &dyn Fn(),
-) -> Result<Arc<dyn BlockDevice>> {
-    let file = raw(path, read_only)?;
-    // Made while every directory can be written to.
-    let scratch = container::is_compressed(&file)
-        .then(|| tempfile::tempfile().map_err(|err| ImageError::host(&std::env::temp_dir(), &err)));
-    opened();
-    if let Some(scratch) = scratch {
-        return container::unpacked(file, path, scratch?).map_err(|err| err.at(path.display()));
-    }
-    repair(&file, path)?;
-    formatted(file, path)
-}
-
-/// Returns whether a file is a qcow2; false also where it cannot be read.
-pub fn is_qcow2(path: &Path) -> bool {
-    raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
-}
-
-/// Returns whether a file is compressed; false also where it cannot be read.
-pub fn is_compressed(path: &Path) -> bool {
-    raw(path, true).is_ok_and(|file| container::is_compressed(&file))
-}
-
-/// Repairs a qcow2 that is open to be written to and was not closed before, with qemu-img.
-///
-/// # Errors
-/// There is no qemu-img, or it fails.
-pub fn repair(file: &FileDevice, path: &Path) -> Result<()> {
-    if file.geometry().read_only || !grows(file) {
-        return Ok(());
-    }
-    Qcow2Device::repair(file, path).map_err(|err| err.at(path.display()))
-}
-
-/// True if the disk in an opened file is not the file itself, and the file grows with it.
-pub fn grows(file: &FileDevice) -> bool {
-    !file.is_block_device() && qcow2::is_qcow2(file)
-}
-
-/// Returns the disk in an opened file: that of a qcow2, an Android sparse image, a VHD, VHDX or
-/// VMDK, or the file itself. `path` is for messages.
-///
-/// # Errors
-/// A file that is damaged, not closed, or not supported, or that QEMU has open.
-pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    if file.is_block_device() {
-        return Ok(Arc::new(file));
-    }
-    if !grows(&file) {
-        return container::disk(file, path).map_err(|err| err.at(path.display()));
-    }
-    Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
 }
 
 /// Reads the superblock, whatever its features are.
@@ -218,29 +65,34 @@ fn mount(
 }
 
 impl Image {
-    /// Opens for reading.
+    /// Mounts a device for reading, which is not written to; with `rescue` past its damage. `path`
+    /// is for messages.
     ///
     /// # Errors
-    /// No such file, no ext4, a feature that is not supported.
-    pub fn read(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(opened_device(path, true, &*how.opened)?, how.part, path)?;
+    /// No ext4, a feature that is not supported.
+    pub fn read_device(
+        dev: Arc<dyn BlockDevice>,
+        clock: &Arc<dyn Clock>,
+        rescue: Option<Rescue>,
+        path: &Path,
+    ) -> Result<Image> {
         let at = |err: ImageError| err.at(path.display());
-        if how.rescue.is_some() {
+        if rescue.is_some() {
             let options = MountOptions::default()
-                .with(|options| (options.read_only, options.rescue) = (true, how.rescue));
-            let mounted = Volume::mount_report(dev, Arc::clone(&how.clock), options);
+                .with(|options| (options.read_only, options.rescue) = (true, rescue));
+            let mounted = Volume::mount_report(dev, Arc::clone(clock), options);
             let (vol, report) = mounted.map_err(|err| at(err.into()))?;
-            return Ok(Image { vol, report, in_memory: true, clock: Arc::clone(&how.clock) });
+            return Ok(Image { vol, report, in_memory: true, clock: Arc::clone(clock) });
         }
         superblock(&*dev, path)?;
         let cache_bytes = MountOptions::default().cache_bytes;
-        let recovered = Volume::recovered_in_memory(&dev, &how.clock, cache_bytes);
+        let recovered = Volume::recovered_in_memory(&dev, clock, cache_bytes);
         let recovered = recovered.map_err(|err| at(err.into()))?;
         let in_memory = recovered.is_some();
         let (dev, replayed) = recovered.map_or((dev, None), |(dev, report)| (dev, Some(report)));
-        let (vol, report) = mount(dev, &how.clock, true).map_err(at)?;
+        let (vol, report) = mount(dev, clock, true).map_err(at)?;
         let report = replayed.unwrap_or(report);
-        Ok(Image { vol, report, in_memory, clock: Arc::clone(&how.clock) })
+        Ok(Image { vol, report, in_memory, clock: Arc::clone(clock) })
     }
 
     /// Remarks on a journal that was replayed in memory only, and on damage.
@@ -256,15 +108,18 @@ impl Image {
         }
     }
 
-    /// Opens for writing.
+    /// Mounts a device for writing. `path` is for messages.
     ///
     /// # Errors
-    /// As of [`Image::read`]; an image that somebody else has open.
-    pub fn write(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(opened_device(path, false, &*how.opened)?, how.part, path)?;
+    /// As of [`Image::read_device`].
+    pub fn write_device(
+        dev: Arc<dyn BlockDevice>,
+        clock: &Arc<dyn Clock>,
+        path: &Path,
+    ) -> Result<Image> {
         superblock(&*dev, path)?;
-        let (vol, report) = mount(dev, &how.clock, false).map_err(|err| err.at(path.display()))?;
-        Ok(Image { vol, report, in_memory: false, clock: Arc::clone(&how.clock) })
+        let (vol, report) = mount(dev, clock, false).map_err(|err| err.at(path.display()))?;
+        Ok(Image { vol, report, in_memory: false, clock: Arc::clone(clock) })
     }
 
     /// The image as a side of a copy. `id` tells inode numbers of several images apart.
@@ -290,27 +145,5 @@ impl Image {
             // What latched the volume is what was reported.
             (Err(err), _) => Err(err),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_may_have_colons_in_its_path() {
-        let dir = std::env::temp_dir().join(format!("a:b-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let image = dir.join("c:d.img");
-        std::fs::write(&image, "x").unwrap();
-        let mut argument = image.clone().into_os_string();
-        argument.push(":/x:/y");
-        let place = Place::split(&argument).unwrap();
-        assert_eq!((place.image, place.path), (image, b"/x:/y".to_vec()));
-        std::fs::remove_dir_all(&dir).unwrap();
-        let place = Place::split(OsStr::new("no-such:/x:/y")).unwrap();
-        assert_eq!(place.path, b"/x:/y");
-        assert_eq!(Place::split(OsStr::new("./plain")), None);
-        assert_eq!(Place::split(OsStr::new(":/x")), None);
     }
 }

@@ -7,6 +7,7 @@
 //!                              -> archive tar archives in and out
 //!   oci: container images -> build: a new image, laid out in one pass
 //!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
+//!   disk_of, unpack: a disk whose bytes a program reads, without files of this system
 //!   stream: compressed bytes; stoppable: pipes; mkfs: a new image
 //! ```
 //!
@@ -23,28 +24,40 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+#[cfg(any(unix, windows))]
 pub mod build;
 mod container;
 pub mod copy;
 mod error;
 mod image;
+#[cfg(any(unix, windows))]
 pub mod mkfs;
 pub mod names;
+#[cfg(any(unix, windows))]
 pub mod oci;
+#[cfg(any(unix, windows))]
+mod open;
 pub mod partition;
 #[cfg_attr(not(feature = "qcow2"), allow(dead_code, reason = "qcow2 is the only user of parts"))]
 mod platform;
 pub mod qcow2;
+#[cfg(any(unix, windows))]
 pub mod resize;
+#[cfg(any(unix, windows))]
 mod staged;
+#[cfg(any(unix, windows))]
 pub mod stoppable;
 pub mod stream;
 
+pub use container::{disk_of, named, unpack};
 pub use error::{ImageError, Result, plain, sentence};
-pub use image::{
-    Image, Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device,
-    repair, superblock,
+pub use image::{Image, superblock};
+#[cfg(any(unix, windows))]
+pub use open::{
+    Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device, repair,
 };
+pub use platform::ReadAt;
+#[cfg(any(unix, windows))]
 pub use staged::{Staged, check_outputs, write_file};
 
 /// Progress, remarks and cancellation of work on an image.

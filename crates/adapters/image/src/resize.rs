@@ -11,8 +11,8 @@ use syncline_fs::FsError;
 use syncline_fs::mkfs::grow;
 use syncline_ondisk::Superblock;
 
-use crate::image::raw;
 use crate::mkfs::find;
+use crate::open::raw;
 use crate::qcow2::is_qcow2;
 use crate::{Image, ImageError, Opening, Result, device, superblock};
 

@@ -263,6 +263,7 @@ fn reader(volumes: &mut Volumes) -> Result<Reader<'_>> {
 ///
 /// # Errors
 /// As [`import`].
+#[cfg(any(unix, windows))]
 pub fn import_new(
     from: &mut Volumes,
     to: &crate::build::NewTree,

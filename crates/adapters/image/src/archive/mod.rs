@@ -29,8 +29,10 @@ mod rules;
 mod sparse;
 mod volumes;
 
-pub use input::{import, import_new};
-pub use output::export;
+pub use input::import;
+#[cfg(any(unix, windows))]
+pub use input::import_new;
+pub use output::{Sink, export, export_to};
 pub use rules::{IdMap, Rules};
 
 /// Longest extended header, name or sparse map.

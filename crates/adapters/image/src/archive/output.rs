@@ -22,9 +22,38 @@ const OWNER_MAX: u64 = 0o777_7777;
 const SIZE_MAX: u64 = 0o777_7777_7777;
 const NAME_BYTES: usize = 100;
 
+/// Takes an archive.
+pub trait Sink: Write {
+    /// Takes a part of a file that it reads by itself: from byte `start` on `len` bytes. False:
+    /// they have to be read and written.
+    ///
+    /// # Errors
+    /// That of looking where the file is, or of taking it.
+    fn take(&mut self, path: &[u8], start: u64, len: u64) -> Result<bool>;
+}
+
+/// Takes bytes only.
+struct Bytes<'a>(&'a mut dyn Write);
+
+impl Write for Bytes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Sink for Bytes<'_> {
+    fn take(&mut self, _: &[u8], _: u64, _: u64) -> Result<bool> {
+        Ok(false)
+    }
+}
+
 struct Writer<'a> {
     from: &'a dyn Side,
-    out: &'a mut dyn Write,
+    out: &'a mut dyn Sink,
     watch: &'a dyn Watch,
     /// Members of inodes with several names.
     links: BTreeMap<(u64, u64), Vec<u8>>,
@@ -40,6 +69,19 @@ pub fn export(
     from: &crate::Image,
     path: &[u8],
     out: &mut dyn Write,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    export_to(from, path, &mut Bytes(out), watch)
+}
+
+/// As [`export`], for a sink that can read parts of the image by itself.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_to(
+    from: &crate::Image,
+    path: &[u8],
+    out: &mut dyn Sink,
     watch: &dyn Watch,
 ) -> Result<Outcome> {
     let side = from.side(0, "image");
@@ -205,6 +247,10 @@ impl Writer<'_> {
     fn data(&mut self, path: &[u8], reader: &mut dyn Reader, runs: &[(u64, u64)]) -> Result<()> {
         let mut chunk = vec![0; CHUNK_BYTES];
         for (start, len) in runs {
+            if self.out.take(path, *start, *len)? {
+                self.watch.copied(*len);
+                continue;
+            }
             let mut done = 0;
             while done < *len {
                 self.watch.check()?;

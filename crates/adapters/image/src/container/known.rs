@@ -43,7 +43,7 @@ const KNOWN: &[(u64, &[u8], &str, &str)] = &[
 ];
 
 /// A sentence on what this is; none if no mark is known.
-pub(crate) fn named(dev: &dyn BlockDevice) -> Option<String> {
+pub fn named(dev: &dyn BlockDevice) -> Option<String> {
     let is = |at: u64, mark: &[u8]| {
         let mut bytes = [0; 1024];
         let start = at / 512 * 512;

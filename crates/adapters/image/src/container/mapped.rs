@@ -4,11 +4,11 @@ use std::io::{self, Read};
 use std::sync::Mutex;
 
 use syncline_device::{
-    BlockDevice, DeviceError, FileDevice, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES,
+    BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES,
 };
 
 use super::{RUNS_MAX, Source, damaged};
-use crate::{Result, platform};
+use crate::Result;
 
 /// Bytes of a part of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// A disk that is the first bytes of the file.
+    #[cfg(any(unix, windows))]
     pub(super) fn whole(len: u64) -> Result<Runs> {
         let mut runs = Runs::default();
         runs.push(len, Piece::At(0))?;
@@ -76,13 +77,11 @@ pub(super) struct Mapped {
     /// The compressed part that was read last, and where it is.
     last: Mutex<(u64, Vec<u8>)>,
     geometry: Geometry,
-    /// It has the lock.
-    _locked: FileDevice,
 }
 
 impl Mapped {
     /// Checks that all parts are in the file.
-    pub(super) fn new(locked: FileDevice, source: Source, runs: Runs) -> Result<Mapped> {
+    pub(super) fn new(source: Source, runs: Runs) -> Result<Mapped> {
         let ends = runs.runs.iter().skip(1).map(|(start, _)| *start).chain([runs.end]);
         for ((start, piece), end) in runs.runs.iter().zip(ends) {
             let last = match piece {
@@ -105,7 +104,7 @@ impl Mapped {
         };
         // No part begins there.
         let last = Mutex::new((u64::MAX, Vec::new()));
-        Ok(Mapped { source, runs, last, geometry, _locked: locked })
+        Ok(Mapped { source, runs, last, geometry })
     }
 
     fn read_at(&self, mut place: u64, mut into: &mut [u8]) -> io::Result<()> {
@@ -121,7 +120,7 @@ impl Mapped {
                     part.iter_mut().zip(bytes).for_each(|(into, from)| *into = *from);
                 }
                 Piece::At(at) => {
-                    platform::read_exact_at(&self.source.file, part, at + (place - start))?;
+                    self.source.file.read_exact_at(part, at + (place - start))?;
                 }
                 Piece::Zlib(at, packed) => {
                     let from = usize::try_from(place - start).unwrap_or(usize::MAX);
@@ -150,7 +149,7 @@ impl Mapped {
         if last.0 != start {
             last.0 = u64::MAX;
             let mut bytes = vec![0; packed as usize];
-            platform::read_exact_at(&self.source.file, &mut bytes, at)?;
+            self.source.file.read_exact_at(&mut bytes, at)?;
             last.1.clear();
             let mut decoder = flate2::read::ZlibDecoder::new(&bytes[..]).take(len);
             decoder.read_to_end(&mut last.1)?;

@@ -14,6 +14,8 @@
 //!
 //! Tested in `tests/it/container.rs` with qemu-img, and here.
 
+#[cfg(any(unix, windows))]
+mod file;
 mod known;
 mod mapped;
 mod sparse;
@@ -21,18 +23,20 @@ mod vhd;
 mod vhdx;
 mod vmdk;
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, FileDevice, Kind, OffsetDevice, Origin};
+use syncline_device::{BlockDevice, OffsetDevice};
 
-pub(crate) use known::named;
+#[cfg(any(unix, windows))]
+pub(crate) use file::{disk, is_compressed, unpacked};
+pub use known::named;
 use mapped::{Mapped, Runs};
 
 use crate::archive::input::without_zeros;
-use crate::{ImageError, Result, platform, stream};
+use crate::stream::{self, Bytes};
+use crate::{ImageError, ReadAt, Result, qcow2};
 
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -41,7 +45,7 @@ const RUNS_MAX: usize = 32 << 20;
 
 /// A file that is read in pieces, never beyond its end.
 struct Source {
-    file: File,
+    file: Box<dyn ReadAt>,
     len: u64,
 }
 
@@ -52,7 +56,7 @@ impl Source {
             return Err(damaged("it ends early"));
         }
         let mut bytes = vec![0; len];
-        let read = platform::read_exact_at(&self.file, &mut bytes, at);
+        let read = self.file.read_exact_at(&mut bytes, at);
         read.map_err(|err| damaged(&crate::plain(&err)))?;
         Ok(bytes)
     }
@@ -80,29 +84,6 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 
 fn be64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |part| u64::from_be_bytes(*part))
-}
-
-/// The disk in an opened file; the file itself if it is in none of these formats.
-///
-/// # Errors
-/// A file that is damaged, or has what is not supported.
-pub(crate) fn disk(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    let raw = file.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
-    // The size of the device is in whole sectors, that of the file need not be. A file of another
-    // user's FUSE mount can be read here, but fstat(2) of it is refused.
-    let len = raw.metadata().map_or(file.geometry().size_bytes, |meta| meta.len());
-    let source = Source { file: raw, len };
-    let runs = match found(&source)? {
-        Found::Raw => return Ok(Arc::new(file)),
-        Found::Start(len) => return Ok(Arc::new(OffsetDevice::new(file, 0, len)?)),
-        Found::Runs(runs) => runs,
-    };
-    if !file.geometry().read_only {
-        let text = "the image is in a format that is only read; mount it with `-o ro`, or make \
-                    one that can be written to with `qemu-img convert -O qcow2` or simg2img";
-        return Err(unsupported(text));
-    }
-    Ok(Arc::new(Mapped::new(file, source, runs)?))
 }
 
 /// Where the disk is in a file.
@@ -133,49 +114,51 @@ fn found(source: &Source) -> Result<Found> {
     Ok(Found::Runs(runs))
 }
 
-/// Returns whether a file is compressed; false also where it cannot be read.
-pub(crate) fn is_compressed(file: &FileDevice) -> bool {
-    let mut start = [0; 512];
-    let read = file.read(0, &mut start, Origin::new(Kind::Metadata, true));
-    !file.is_block_device() && read.is_ok() && stream::is_compressed(&start)
-}
-
-/// The disk in a compressed file, whose bytes go to `scratch`. It is only read.
+/// The disk in a file that a program reads: `raw` gives its bytes as a device, `bytes` as they are,
+/// `len` of them. It is that of a qcow2, an Android sparse image, a VHD, VHDX or VMDK, or the file
+/// itself. All but a file itself and a VHD of fixed size are only read.
 ///
 /// # Errors
-/// Bytes that do not verify; the error of a read or write.
-pub(crate) fn unpacked(
-    file: FileDevice,
-    path: &Path,
-    scratch: File,
+/// A file that is damaged, or has what is not supported.
+pub fn disk_of(
+    raw: Arc<dyn BlockDevice>,
+    bytes: Box<dyn ReadAt>,
+    len: u64,
 ) -> Result<Arc<dyn BlockDevice>> {
-    if !file.geometry().read_only {
-        let text = "the image is compressed, so it is only read; unpack it first";
-        return Err(unsupported(text));
+    if qcow2::is_qcow2(&*raw) {
+        return Ok(Arc::new(qcow2::Reader::open(bytes, len)?));
     }
-    let host = |err: std::io::Error| ImageError::host(path, &err);
-    let raw = file.try_clone_file().map_err(host)?;
-    let (mut bytes, _) = stream::decoded(Box::new(raw), path)?;
+    let source = Source { file: bytes, len };
+    Ok(match found(&source)? {
+        Found::Raw => raw,
+        Found::Start(len) => Arc::new(OffsetDevice::new(raw, 0, len)?),
+        Found::Runs(runs) => Arc::new(Mapped::new(source, runs)?),
+    })
+}
+
+/// Unpacks compressed bytes, which begin as [`stream::is_compressed`] says: `write` gets those that
+/// are not zero and their place. Returns how many there are with the zeros.
+///
+/// # Errors
+/// Bytes that do not verify; an error of `write`.
+pub fn unpack(
+    bytes: Bytes,
+    path: &Path,
+    write: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<u64> {
+    let (mut bytes, _) = stream::decoded(bytes, path)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut len = 0;
     loop {
         let part = match bytes.read(&mut chunk) {
-            Ok(0) => break,
+            Ok(0) => return Ok(len),
             Ok(read) => chunk.get(..read).unwrap_or_default(),
-            Err(err) if err.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
             Err(err) => return Err(damaged(&crate::plain(&err))),
         };
         for (at, data) in without_zeros(part) {
-            platform::write_all_at(&scratch, data, len + at).map_err(host)?;
+            write(data, len + at)?;
         }
         len += part.len() as u64;
     }
-    scratch.set_len(len).map_err(host)?;
-    let source = Source { file: scratch, len };
-    let runs = match found(&source)? {
-        Found::Runs(runs) => runs,
-        Found::Raw => Runs::whole(len)?,
-        Found::Start(len) => Runs::whole(len)?,
-    };
-    Ok(Arc::new(Mapped::new(file, source, runs)?))
 }

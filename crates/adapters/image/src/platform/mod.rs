@@ -1,19 +1,34 @@
 //! System calls, and what paths and file names are made of, that differ between Linux, macOS and
 //! Windows.
 
+#[cfg(not(any(unix, windows)))]
+mod other;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
 mod windows;
 
+#[cfg(not(any(unix, windows)))]
+pub(crate) use other::*;
 #[cfg(unix)]
 pub(crate) use unix::*;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
+#[cfg(any(unix, windows))]
 use std::fs::File;
 use std::io;
+#[cfg(any(unix, windows))]
 use std::path::PathBuf;
+
+/// Bytes that are read at any place: those of a file, or of what a program has instead.
+pub trait ReadAt: Send + Sync {
+    /// Fills a buffer from a place.
+    ///
+    /// # Errors
+    /// The read failed; the bytes end before.
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+}
 
 /// Device number as ext4 and Linux encode it, on any system.
 pub(crate) fn makedev(major: u32, minor: u32) -> u64 {
@@ -29,32 +44,33 @@ pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
 }
 
 /// A path of this system.
+#[cfg(any(unix, windows))]
 pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(os_string(bytes.to_vec()))
 }
 
 /// Reports whether a path leads to a directory, through links too.
+#[cfg(any(unix, windows))]
 pub(crate) fn is_dir(path: &[u8]) -> bool {
     path_of(path).is_dir()
 }
 
-/// Fills a buffer from a place in a file.
-///
-/// # Errors
-/// As of pread(2); the file ends before.
-pub(crate) fn read_exact_at(file: &File, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !into.is_empty() {
-        match read_at(file, into, at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => {
-                into = into.get_mut(n..).unwrap_or_default();
-                at += n as u64;
+#[cfg(any(unix, windows))]
+impl ReadAt for File {
+    fn read_exact_at(&self, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+        while !into.is_empty() {
+            match read_at(self, into, at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    into = into.get_mut(n..).unwrap_or_default();
+                    at += n as u64;
+                }
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err),
             }
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(err),
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Reports whether a name of an image is one of Windows, and names a file in its own directory: no
@@ -106,9 +122,9 @@ mod tests {
         let mut file = tempfile();
         io::Write::write_all(&mut file, b"abcdef").unwrap();
         let mut four = [0; 4];
-        read_exact_at(&file, &mut four, 2).unwrap();
+        ReadAt::read_exact_at(&file, &mut four, 2).unwrap();
         assert_eq!(&four, b"cdef");
-        let early = read_exact_at(&file, &mut four, 3).unwrap_err();
+        let early = ReadAt::read_exact_at(&file, &mut four, 3).unwrap_err();
         assert_eq!(early.kind(), io::ErrorKind::UnexpectedEof);
     }
 

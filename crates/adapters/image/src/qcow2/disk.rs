@@ -197,7 +197,7 @@ impl Drop for Qcow2Device {
 /// As of open(2) and write(2); `target` is there already.
 pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
     let at = |err: io::Error| ImageError::host(target, &err);
-    let raw_device = crate::image::raw(raw, true)?;
+    let raw_device = crate::open::raw(raw, true)?;
     let size_bytes = raw_device.geometry().size_bytes;
     let file = crate::platform::create_private(target, mode, true).map_err(at)?;
     let written = || -> io::Result<()> {

@@ -10,10 +10,10 @@
 //! allocated by it; a file that was cut short, needs another file, or has a feature that is not
 //! supported is refused by name. Tested in `tests/it/qcow2.rs`, with files of qemu-img.
 
+#[cfg(feature = "qcow2")]
 use std::fs::File;
 
-use crate::platform::{read_exact_at, write_all_at};
-use crate::{ImageError, Result};
+use crate::{ImageError, ReadAt, Result};
 
 /// Bytes of the header of version 3 without what may follow.
 const HEADER_BYTES: usize = 104;
@@ -21,8 +21,9 @@ const HEADER_BYTES: usize = 104;
 const L1_BYTES_MAX: u64 = 32 << 20;
 const REFCOUNT_TABLE_BYTES_MAX: u64 = 8 << 20;
 /// Bits of an entry of the L1 and of the refcount table that are an offset in the file.
-const OFFSET_MASK: u64 = 0x00FF_FFFF_FFFF_FE00;
+pub(super) const OFFSET_MASK: u64 = 0x00FF_FFFF_FFFF_FE00;
 /// Byte of the incompatible features that has [`DIRTY`].
+#[cfg(feature = "qcow2")]
 const FEATURES_AT: u64 = 79;
 /// The refcounts may be wrong; qemu-img repairs them.
 const DIRTY: u8 = 1;
@@ -38,18 +39,21 @@ const FEATURES: [&str; 5] = [
 /// Checked fields of a header.
 pub(super) struct Header {
     /// Version 3, which has feature bits.
+    #[cfg_attr(not(feature = "qcow2"), allow(dead_code, reason = "asked by writers"))]
     pub(super) has_features: bool,
     /// The file was written to and not closed: its refcounts have to be repaired.
     pub(super) dirty: bool,
-    cluster_bits: u32,
-    l1_bytes: u64,
-    l1_at: u64,
+    pub(super) cluster_bits: u32,
+    /// Size of the disk.
+    pub(super) size_bytes: u64,
+    pub(super) l1_bytes: u64,
+    pub(super) l1_at: u64,
     refcounts_at: u64,
     refcount_table_bytes: u64,
     refcount_bits: u32,
 }
 
-fn corrupt(why: &str) -> ImageError {
+pub(super) fn corrupt(why: &str) -> ImageError {
     ImageError::Corrupt(format!("the qcow2 {why}; take another copy of the file"))
 }
 
@@ -63,7 +67,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     part.map_or(0, |part| u32::from_be_bytes(*part))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let part = bytes.get(at..).and_then(|rest| rest.first_chunk());
     part.map_or(0, |part| u64::from_be_bytes(*part))
 }
@@ -73,12 +77,12 @@ impl Header {
     ///
     /// # Errors
     /// A file that cannot be read, is cut short or corrupt, or has what is not supported.
-    pub(super) fn read(file: &File, file_bytes: u64) -> Result<Header> {
+    pub(super) fn read(file: &dyn ReadAt, file_bytes: u64) -> Result<Header> {
         let mut bytes = [0; HEADER_BYTES];
         if file_bytes < HEADER_BYTES as u64 {
             return Err(corrupt("ends within its header"));
         }
-        read_exact_at(file, &mut bytes, 0).map_err(|err| corrupt(&crate::plain(&err)))?;
+        file.read_exact_at(&mut bytes, 0).map_err(|err| corrupt(&crate::plain(&err)))?;
         let version = u32_at(&bytes, 4);
         if !(2..=3).contains(&version) {
             return Err(unsupported(&format!("version {version}")));
@@ -96,6 +100,7 @@ impl Header {
             has_features,
             dirty: features & u64::from(DIRTY) != 0,
             cluster_bits: u32_at(&bytes, 20),
+            size_bytes: u64_at(&bytes, 24),
             l1_bytes: u64::from(u32_at(&bytes, 36)) * 8,
             l1_at: u64_at(&bytes, 40),
             refcounts_at: u64_at(&bytes, 48),
@@ -113,7 +118,7 @@ impl Header {
         }
         let entries = header.l1_bytes / 8;
         let covered = entries.checked_shl(2 * header.cluster_bits - 3).unwrap_or(u64::MAX);
-        if u64_at(&bytes, 24) > covered {
+        if header.size_bytes > covered {
             return Err(corrupt("has a disk larger than its tables"));
         }
         header.is_whole(file, file_bytes)?;
@@ -121,12 +126,12 @@ impl Header {
     }
 
     /// Fails if something that is in use lies beyond the end of the file.
-    fn is_whole(&self, file: &File, file_bytes: u64) -> Result<()> {
+    fn is_whole(&self, file: &dyn ReadAt, file_bytes: u64) -> Result<()> {
         let cut = || corrupt("was cut short: parts of it lie beyond its end");
         let table = |at: u64, len: u64| {
             let end = at.checked_add(len).filter(|end| *end <= file_bytes).ok_or_else(cut)?;
             let mut bytes = vec![0; (end - at) as usize];
-            read_exact_at(file, &mut bytes, at).map_err(|err| corrupt(&crate::plain(&err)))?;
+            file.read_exact_at(&mut bytes, at).map_err(|err| corrupt(&crate::plain(&err)))?;
             Ok::<_, ImageError>(bytes)
         };
         let entries = |bytes: Vec<u8>| {
@@ -173,11 +178,12 @@ fn refuse_features(features: u64) -> Result<()> {
 ///
 /// # Errors
 /// As of pwrite(2) and fdatasync(2).
+#[cfg(feature = "qcow2")]
 pub(super) fn mark_dirty(file: &File, dirty: bool) -> std::io::Result<()> {
     let mut byte = [0];
-    read_exact_at(file, &mut byte, FEATURES_AT)?;
+    file.read_exact_at(&mut byte, FEATURES_AT)?;
     let [now] = byte;
     let marked = if dirty { now | DIRTY } else { now & !DIRTY };
-    write_all_at(file, &[marked], FEATURES_AT)?;
+    crate::platform::write_all_at(file, &[marked], FEATURES_AT)?;
     file.sync_data()
 }

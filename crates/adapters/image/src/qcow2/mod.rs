@@ -16,27 +16,29 @@
 //!   table that reached the disk before its data points to zeros.
 //! - A build without the feature `qcow2` refuses such a file and never takes it for a raw image.
 //!   imago needs Rust 1.87, all else 1.85.
+//! - Where a program gives the bytes of the file (a browser), [`Reader`] reads it instead.
 //! - The file has no other writer while a virtual machine runs.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.
 
-#[cfg(not(feature = "qcow2"))]
+#[cfg(all(any(unix, windows), not(feature = "qcow2")))]
 mod absent;
 #[cfg(feature = "qcow2")]
 mod disk;
-#[cfg(feature = "qcow2")]
 mod header;
 #[cfg(feature = "qcow2")]
 mod lock;
+mod reader;
 
 use std::path::Path;
 
 use syncline_device::{BlockDevice, Kind, Origin, SECTOR_BYTES};
 
-#[cfg(not(feature = "qcow2"))]
+#[cfg(all(any(unix, windows), not(feature = "qcow2")))]
 pub(crate) use absent::{Qcow2Device, pack};
 #[cfg(feature = "qcow2")]
 pub(crate) use disk::{Qcow2Device, pack};
+pub(crate) use reader::Reader;
 
 /// First bytes of a qcow2 file.
 const MAGIC: [u8; 4] = *b"QFI\xfb";

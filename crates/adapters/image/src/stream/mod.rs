@@ -14,15 +14,20 @@
 //!
 //! Tested in `cli/tests/it/archives.rs` with the programs that compress.
 
+#[cfg(any(unix, windows))]
 mod ahead;
 mod gzip;
 mod lz4;
+#[cfg(all(feature = "ruzstd", not(feature = "zstd")))]
+mod zstd;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+#[cfg(any(unix, windows))]
 pub(crate) use ahead::Ahead;
 
+#[cfg(any(unix, windows))]
 use crate::stoppable::Stoppable;
 use crate::{ImageError, Result};
 
@@ -53,13 +58,14 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
 ];
 
 /// Bytes that another thread may read.
-pub(crate) type Bytes = Box<dyn Read + Send>;
+pub type Bytes = Box<dyn Read + Send>;
 
 /// Opens a file as what is compressed in it; `-` is standard input. Reads end when `stopped` says
 /// so.
 ///
 /// # Errors
 /// As of open(2) and read(2); a compression that is not supported.
+#[cfg(any(unix, windows))]
 pub fn open(path: &Path, stopped: fn() -> bool) -> Result<Box<dyn Read>> {
     let (whole, is_compressed) = decoded(raw(path, stopped)?, path)?;
     Ok(if is_compressed { Box::new(Ahead::new(whole)) } else { whole })
@@ -77,6 +83,7 @@ pub fn plain_size(path: &Path) -> Option<u64> {
 }
 
 /// Opens a file; `-` is standard input.
+#[cfg(any(unix, windows))]
 pub(crate) fn raw(path: &Path, stopped: fn() -> bool) -> Result<Bytes> {
     let opened = match path == Path::new("-") {
         true => Stoppable::standard_input(stopped),
@@ -119,14 +126,19 @@ fn of_zstd(from: BufReader<Bytes>) -> io::Result<Bytes> {
     Ok(Box::new(Damaged(zstd::Decoder::with_buffer(from)?)))
 }
 
-#[cfg(not(feature = "zstd"))]
+#[cfg(all(feature = "ruzstd", not(feature = "zstd")))]
+fn of_zstd(from: BufReader<Bytes>) -> io::Result<Bytes> {
+    Ok(Box::new(Damaged(zstd::Zstd::new(from))))
+}
+
+#[cfg(not(any(feature = "zstd", feature = "ruzstd")))]
 fn of_zstd(_: BufReader<Bytes>) -> io::Result<Bytes> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "zstd is no part of this build"))
 }
 
 /// Returns whether bytes that begin so are compressed by what is read here. A skippable frame says
 /// nothing about the rest.
-pub(crate) fn is_compressed(start: &[u8]) -> bool {
+pub fn is_compressed(start: &[u8]) -> bool {
     let known = [GZIP, ZSTD, XZ, LZ4].iter().any(|magic| start.starts_with(magic));
     known || is_bzip2(start.get(..SNIFF_BYTES).unwrap_or(start))
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Kind, Origin, SECTOR_BYTES};
+use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, SECTOR_BYTES};
 use syncline_fs::Create;
 use syncline_image::mkfs::Mkfs;
-use syncline_image::{Image, Opening, device};
+use syncline_image::{Image, Opening, ReadAt, device, disk_of};
 use syncline_testkit::{
     FuzzRounds, ImageSpec, Need, Random, e2fsck_clean, mkfs, require, scratch_dir, skip,
 };
@@ -55,6 +55,23 @@ impl Drop for Scratch {
 
 fn open(path: &str, read_only: bool) -> Arc<dyn BlockDevice> {
     device(Path::new(path), read_only).unwrap()
+}
+
+/// Bytes that a program gives.
+struct Given(Vec<u8>);
+
+impl ReadAt for Given {
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> std::io::Result<()> {
+        let from = usize::try_from(at).ok().and_then(|at| self.0.get(at..)?.get(..into.len()));
+        into.copy_from_slice(from.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+/// The disk in the bytes of a file, without the file.
+fn given(bytes: &[u8]) -> syncline_image::Result<Arc<dyn BlockDevice>> {
+    let raw = Arc::new(MemoryDevice::from_bytes(bytes));
+    disk_of(raw, Box::new(Given(bytes.to_vec())), bytes.len() as u64)
 }
 
 fn refusal(path: &str, read_only: bool) -> String {
@@ -118,6 +135,13 @@ fn what_qemu_img_wrote_reads_as_the_raw_image() {
         let convert = ["convert", "-f", "raw", "-O", "qcow2", &raw, &target];
         qemu(&[&convert[..1], options, &convert[1..]].concat());
         assert!(contents(&*open(&target, true)) == expected, "{options:?}");
+        let bytes = std::fs::read(&target).unwrap();
+        assert!(contents(&*given(&bytes).unwrap()) == expected, "without a file, {options:?}");
+        // What was not closed is not read: its tables may be older than its data.
+        let mut dirty = bytes;
+        dirty[79] |= 1;
+        let refused = given(&dirty).is_err();
+        assert_eq!(refused, options != ["-o", "compat=0.10"], "{options:?}");
     }
 }
 
@@ -260,6 +284,14 @@ fn fuzz_of_qcow2_files() {
         }
         // Not dirty: qemu-img is not what is tested.
         bytes[79] &= !1;
+        if let Ok(dev) = given(&bytes) {
+            let sectors = (dev.geometry().size_bytes / SECTOR_BYTES).clamp(1, 8192);
+            for _ in 0..20 {
+                let mut sector = [0; SECTOR_BYTES as usize];
+                // Errors are fine.
+                let _ = dev.read(random.below(sectors) * SECTOR_BYTES, &mut sector, ORIGIN);
+            }
+        }
         std::fs::write(&target, &bytes).unwrap();
         let Ok(dev) = device(Path::new(&target), random.one_in(2)) else { continue };
         opened += 1;
