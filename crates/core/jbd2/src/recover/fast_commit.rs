@@ -169,7 +169,7 @@ impl Journal {
             return Ok(None);
         }
         let mut reader = LogReader::new(dev, log, &superblock);
-        let end = scan::scan(&mut reader, &superblock)?.end;
+        let end = scan::scan(&mut reader, &superblock, false)?.end;
         scan(&mut reader, &superblock, end)
     }
 

@@ -44,6 +44,9 @@ pub use fast_commit::FastCommits;
 pub struct RecoverOptions {
     /// Scan and check only; nothing is written.
     pub dry_run: bool,
+    /// A copy that does not match its checksum is left out, and so is all from a corrupt
+    /// transaction on, as e2fsck does. The file system has to be repaired afterwards.
+    pub salvage: bool,
 }
 
 /// Findings and work of a recovery.
@@ -110,20 +113,12 @@ impl Journal {
             }
             return Ok(recovery);
         }
-        let mut scan = scan::scan(&mut reader, &superblock)?;
-        let mut plan = replay::plan(&mut reader, &scan)?;
-        while let Err(bad) = replay::verify(&mut reader, &plan)? {
-            // Async commit: the commit block may have arrived without its copies, but only in the
-            // last transaction, which nobody was told is durable.
-            let may_be_torn = reader.format.is_async && !scan.dropped_torn;
-            if !may_be_torn || !scan.drop_last(bad.sequence) {
-                return Err(JournalError::corrupt(
-                    bad.log_block,
-                    format!("copy of block {} in transaction {}", bad.block, bad.sequence),
-                ));
-            }
-            plan = replay::plan(&mut reader, &scan)?;
-        }
+        let mut scan = scan::scan(&mut reader, &superblock, opts.salvage)?;
+        let plan = if opts.salvage {
+            replay::salvage(&mut reader, &mut scan)?
+        } else {
+            whole_plan(&mut reader, &mut scan)?
+        };
         recovery.transactions = scan.transactions;
         recovery.last_tid = (scan.transactions > 0).then(|| scan.end.wrapping_sub(1));
         recovery.dropped_torn = scan.dropped_torn;
@@ -132,7 +127,9 @@ impl Journal {
         recovery.blocks_replayed = plan.copies.len() as u32;
         let fast_commits = fast_commit::scan(&mut reader, &superblock, scan.end)?;
         recovery.fast_commits = fast_commits.map_or(0, |found| found.count);
-        recovery.next_sequence = scan.end.wrapping_add(1);
+        // What was left out is behind the end, and is never taken for new.
+        let beyond = if opts.salvage { reader.ring() } else { 0 };
+        recovery.next_sequence = scan.end.wrapping_add(1).wrapping_add(beyond);
         if opts.dry_run {
             return Ok(recovery);
         }
@@ -148,6 +145,27 @@ impl Journal {
         }
         Ok(recovery)
     }
+}
+
+/// The copies to be replayed, of which none is damaged.
+fn whole_plan(
+    reader: &mut LogReader<'_>,
+    scan: &mut scan::Scan,
+) -> Result<replay::Plan, JournalError> {
+    let mut plan = replay::plan(reader, scan)?;
+    while let Err(bad) = replay::verify(reader, &plan)? {
+        // Async commit: the commit block may have arrived without its copies, but only in the
+        // last transaction, which nobody was told is durable.
+        let may_be_torn = reader.format.is_async && !scan.dropped_torn;
+        if !may_be_torn || !scan.drop_last(bad.sequence) {
+            return Err(JournalError::corrupt(
+                bad.log_block,
+                format!("copy of block {} in transaction {}", bad.block, bad.sequence),
+            ));
+        }
+        plan = replay::plan(reader, scan)?;
+    }
+    Ok(plan)
 }
 
 impl Journal {
@@ -168,7 +186,7 @@ impl Journal {
         let last = if superblock.start() == 0 || superblock.is_packed() {
             beyond
         } else {
-            scan::scan(&mut reader, &superblock).map_or(beyond, |scan| scan.end)
+            scan::scan(&mut reader, &superblock, false).map_or(beyond, |scan| scan.end)
         };
         superblock.unpack();
         superblock.drop_fast_commits();

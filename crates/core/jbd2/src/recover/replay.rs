@@ -76,6 +76,31 @@ pub(super) fn verify(
     Ok(Ok(()))
 }
 
+/// The plan of a log that may be damaged: copies that are leave the scan, and so do transactions
+/// from the first revoke block on that is corrupt.
+pub(super) fn salvage(reader: &mut LogReader<'_>, scan: &mut Scan) -> Result<Plan, JournalError> {
+    let layout = reader.format.layout;
+    let device_blocks = reader.dev.geometry().size_bytes / layout.block_size as u64;
+    let mut copies = Vec::new();
+    for copy in std::mem::take(&mut scan.copies) {
+        let has_place = copy.block < device_blocks && !reader.log.contains(copy.block);
+        let bytes = reader.read(copy.log_block)?;
+        let is_whole =
+            !layout.has_block_csum() || layout.copy_csum(copy.sequence, bytes) == copy.checksum;
+        if has_place && is_whole {
+            copies.push(copy);
+        }
+    }
+    scan.copies = copies;
+    match plan(reader, scan) {
+        Err(JournalError::Corrupt { log_block, .. }) => {
+            scan.end_before(log_block);
+            plan(reader, scan)
+        }
+        other => other,
+    }
+}
+
 /// Writes the copies to their places. Not durable until the caller flushes.
 pub(super) fn replay(reader: &mut LogReader<'_>, plan: &Plan) -> Result<(), JournalError> {
     let size = reader.format.layout.block_size;

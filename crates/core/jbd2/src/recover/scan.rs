@@ -43,6 +43,16 @@ impl Scan {
         true
     }
 
+    /// Ends before the transaction that has a revoke block.
+    pub(super) fn end_before(&mut self, log_block: u32) {
+        let found = self.revoke_blocks.iter().find(|(block, _)| *block == log_block);
+        if let Some((_, sequence)) = found {
+            self.transactions = self.transactions.saturating_sub(self.end.wrapping_sub(*sequence));
+            self.end = *sequence;
+            self.cut();
+        }
+    }
+
     /// Drops what belongs to transactions from `end` on.
     fn cut(&mut self) {
         let end = self.end;
@@ -79,10 +89,11 @@ struct Scanner<'r, 'd> {
     crc: V1Checksum,
 }
 
-/// Follows the log from `s_start`.
+/// Follows the log from `s_start`. To salvage it, it ends before a transaction that is corrupt.
 pub(super) fn scan(
     reader: &mut LogReader<'_>,
     superblock: &LogSuperblock,
+    salvage: bool,
 ) -> Result<Scan, JournalError> {
     let sequence = superblock.sequence();
     let mut scanner = Scanner {
@@ -95,7 +106,14 @@ pub(super) fn scan(
         suspicious: false,
         crc: V1Checksum::new(),
     };
-    while scanner.step()? {}
+    loop {
+        match scanner.step() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(JournalError::Corrupt { .. }) if salvage => break,
+            Err(err) => return Err(err),
+        }
+    }
     let mut scan = scanner.scan;
     scan.cut();
     Ok(scan)

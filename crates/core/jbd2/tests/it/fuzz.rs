@@ -114,7 +114,7 @@ fn odd_log_maps_are_answered() {
             .collect();
         let block_size = 1 << rng.random_range(0..20);
         let log = LogMap { block_size, extents };
-        let options = RecoverOptions { dry_run: true };
+        let options = RecoverOptions { dry_run: true, ..RecoverOptions::default() };
         assert!(Journal::recover(&volume.image, &log, options).is_err());
     }
     assert!(volume.image.geometry().size_bytes > 0);

@@ -255,7 +255,7 @@ fn a_crash_image_of_the_running_kernel() {
         mount.unmount().unwrap();
         let ours = MemoryDevice::load(live.path()).unwrap();
         let log = crate::common::log_map(live.path(), spec.block_size_bytes);
-        let options = RecoverOptions { dry_run: true };
+        let options = RecoverOptions { dry_run: true, ..RecoverOptions::default() };
         let dry = Journal::recover(&ours, &log, options).unwrap();
         let recovery = Journal::recover(&ours, &log, RecoverOptions::default()).unwrap();
         assert!(recovery.transactions > 2 && dry == recovery, "{recovery:?}");
