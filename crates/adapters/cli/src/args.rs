@@ -229,11 +229,11 @@ pub struct Check {
     pub images: Vec<PathBuf>,
 }
 
-/// Repair an image: checksums, deletion times, block and link counts, bitmaps and counters.
+/// Repair an image, as e2fsck does: the journal is replayed, and then what `check` finds is mended.
 ///
-/// Link counts, bitmaps and counters are mended only if nothing else is broken. What cannot be
-/// mended stays as it is; `e2fsck -f IMAGE` mends more. A sound image keeps every byte. A journal
-/// that waits has to be replayed first (`syncline recover`).
+/// Without -n, -p or -y it asks about each finding, on a terminal. Files and directories without a
+/// name get one in lost+found. What cannot be mended stays as it is. A sound image keeps every
+/// byte.
 ///
 /// The old bytes go to the undo file first. If it exists and the image has a part of its repair,
 /// the image is rolled back: that was interrupted.
@@ -241,14 +241,14 @@ pub struct Check {
 /// Exit codes are those of e2fsck. 0: clean. 1: mended, or rolled back. 4: errors are left. 8: the
 /// repair failed.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("how").required(true))]
+#[command(group = clap::ArgGroup::new("how"))]
 pub struct Repair {
     #[command(flatten)]
     pub part: Part,
     /// List what a repair would do; write nothing.
     #[arg(short = 'n', long, group = "how")]
     pub dry_run: bool,
-    /// Repair only if everything can be mended.
+    /// Repair only if that loses nothing and needs no decision.
     #[arg(short = 'p', long, group = "how", requires = "undo")]
     pub preen: bool,
     /// Mend everything that can be mended.

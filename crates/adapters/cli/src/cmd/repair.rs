@@ -1,16 +1,16 @@
 //! `repair`: mends what `check` finds, behind an undo file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
 use syncline_device::BlockDevice;
-use syncline_fs::CheckProgress;
 use syncline_fs::repair::Plan;
 use syncline_fs::repair::undo::{self, State};
-use syncline_image::partition::part_of;
+use syncline_fs::{CheckProgress, Finding};
+use syncline_image::partition::{part_of, partitions};
 
 use super::check;
 use crate::args::Repair;
@@ -46,8 +46,41 @@ pub(crate) fn run(args: &Repair) -> Result<()> {
     }
 }
 
+/// Questions on a terminal.
+struct Asker {
+    /// Yes to all that is left.
+    is_quiet: bool,
+    /// There are no more answers.
+    is_over: bool,
+}
+
+impl Asker {
+    fn ask(&mut self, finding: &Finding) -> bool {
+        while !self.is_quiet && !self.is_over {
+            eprint!("{finding} [{}]: {} (yes, no, all)? ", finding.name, finding.repair);
+            let mut answer = String::new();
+            match std::io::stdin().read_line(&mut answer) {
+                Ok(1..) => {}
+                _ => self.is_over = true,
+            }
+            match answer.trim() {
+                "y" | "yes" => return true,
+                "n" | "no" => return false,
+                "a" | "all" => self.is_quiet = true,
+                _ => {}
+            }
+        }
+        self.is_quiet && !self.is_over
+    }
+}
+
 fn repair(args: &Repair) -> Result<()> {
     let path = &args.image;
+    let is_told = args.dry_run || args.preen || args.yes || args.roll_back;
+    if !is_told && (args.undo.is_none() || !std::io::stdin().is_terminal()) {
+        let text = "-n, -p or -y is needed where no terminal answers, and --undo to write";
+        return Err(Failure::Usage(text.into()));
+    }
     let bounds = match &args.undo {
         _ if args.dry_run => Bounds::reader(path),
         Some(undo) => Bounds::writer(path).makes(undo),
@@ -59,21 +92,43 @@ fn repair(args: &Repair) -> Result<()> {
         let text = "the image cannot be written to; convert it to a plain file first";
         return Err(Failure::Failed(text.into()));
     }
-    image::superblock(&*dev, path)?;
+    let superblock = image::superblock(&*dev, path);
+    // A whole disk is not damaged: which partition is meant has to be said.
+    if superblock.is_err() && partitions(&*dev).is_ok_and(|table| !table.is_empty()) {
+        return superblock.map(drop);
+    }
     if let Some(file) = args.undo.as_deref().filter(|_| !args.dry_run) {
         if roll_back(args, file, &*dev)? {
             return Err(Failure::Said(MENDED));
         }
     }
     let bar = progress::bar("repairing", 0);
-    let plan = Plan::new(&dev, &mut |at: CheckProgress| {
+    let mut follow = |at: CheckProgress| {
         bar.stage(at.stage, at.done, at.total);
         !crate::interrupt::asked()
+    };
+    let asks = !(args.dry_run || args.preen || args.yes);
+    let mut asker = Asker { is_quiet: false, is_over: false };
+    let plan = Plan::asking(&dev, &mut follow, &mut |finding| {
+        if args.preen {
+            return finding.is_safe();
+        } else if asks {
+            bar.clear();
+            return asker.ask(finding);
+        }
+        true
     });
     bar.clear();
     let plan = plan?;
+    if asker.is_over {
+        return Err(Failure::Failed("the answers ended; nothing was written".into()));
+    }
+    if plan.before.blocks_used == 0 {
+        // No copy of a superblock leads to anything.
+        superblock?;
+    }
     crate::interrupt::check()?;
-    let writes = args.yes || args.preen && plan.after.is_clean();
+    let writes = args.yes || asks || args.preen && plan.after.is_clean();
     if let Some(file) = args.undo.as_deref().filter(|_| writes && !plan.changes.is_empty()) {
         save(file, &plan.undo(&*dev))?;
         plan.apply(&*dev)?;
@@ -124,11 +179,15 @@ fn report(args: &Repair, plan: &Plan, writes: bool) -> Result<()> {
             "schema": "syncline.repair/1",
             "before": check::document(&args.image, &plan.before),
             "after": check::document(&args.image, &plan.after),
+            "replayed": plan.replayed,
             "changed_pieces": plan.changes.len(),
             "written": is_mended,
         });
         out.text(format!("{document:#}\n"))?;
     } else {
+        if plan.replayed {
+            out.text("the journal is not empty: replay it\n")?;
+        }
         for finding in &plan.before.findings {
             let is_left = plan.after.findings.contains(finding);
             let does = if is_left { "left" } else { finding.repair };

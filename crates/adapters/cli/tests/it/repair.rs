@@ -40,6 +40,8 @@ fn damage_is_mended_and_rolled_back() {
     assert!(said.contains("0 errors"), "{said}");
     assert!(image.bytes() == mended && !second.exists(), "a sound image keeps its bytes");
 
+    let said = refused(2, &words(&[], &second, image.path()));
+    assert!(said.contains("no terminal answers"), "{said}");
     refused(2, &words(&["-y"], &undo, image.path()));
     let damaged = std::fs::read(&undo).unwrap();
     std::fs::write(&undo, &damaged[..damaged.len() - 1]).unwrap();
@@ -71,4 +73,20 @@ fn an_image_that_is_changed_or_in_use_is_not_written_to() {
     let said = refused(8, &words(&["--roll-back"], &undo, image.path()));
     assert!(said.contains("has changed since"), "{said}");
     assert!(image.bytes() == changed);
+}
+
+#[test]
+fn preening_writes_nothing_that_needs_a_decision() {
+    if !require("preening_writes_nothing_that_needs_a_decision", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let _ = debugfs(image.path(), &format!("{DAMAGE}sif f mode 0\n"));
+    let before = image.bytes();
+    let place = scratch();
+    let undo = place.path().join("undo");
+    assert_eq!(run(&words(&["-p"], &undo, image.path())).code, 4);
+    assert!(image.bytes() == before && !undo.exists());
+    assert_eq!(run(&words(&["-y"], &undo, image.path())).code, 1);
+    e2fsck_clean(image.path()).unwrap();
 }

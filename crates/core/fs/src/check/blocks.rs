@@ -7,7 +7,7 @@ use syncline_ondisk::RoCompatFeatures;
 use syncline_ondisk::bytes::{join32, le16, le32};
 use syncline_ondisk::checksum;
 use syncline_ondisk::extent::{
-    ENTRY_BYTES, EXTENT_MAGIC, INIT_MAX_LEN, LOGICAL_END, MAX_DEPTH, verify_block_checksum,
+    ENTRY_BYTES, EXTENT_MAGIC, Extent, INIT_MAX_LEN, LOGICAL_END, MAX_DEPTH, verify_block_checksum,
 };
 use syncline_ondisk::inode::{Inode, flags};
 
@@ -35,6 +35,17 @@ pub(super) struct Mapped {
     pub(super) broken: bool,
     /// The blocks, where they are wanted.
     pub(super) runs: Runs,
+    /// Extents that are right and blocks of the tree, where [`Keeps::Map`] wants them.
+    pub(super) extents: Vec<Extent>,
+    pub(super) nodes: Vec<u64>,
+}
+
+/// What a walk keeps of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    Nothing,
+    Runs,
+    Map,
 }
 
 /// The walk of one inode.
@@ -43,8 +54,7 @@ pub(super) struct Walk<'a> {
     pub(super) raw: &'a Inode,
     /// Seed of checksums of the nodes.
     pub(super) seed: Option<u32>,
-    /// The blocks are wanted.
-    pub(super) keeps_runs: bool,
+    pub(super) keeps: Keeps,
     /// Last block that was mapped: logical and physical number.
     pub(super) last: Option<(u64, u64)>,
     pub(super) out: Mapped,
@@ -87,12 +97,12 @@ pub(super) fn extent_header(bytes: &[u8]) -> std::result::Result<(u16, u16), Str
 
 impl Checker<'_> {
     /// Walks the map of an inode.
-    pub(super) fn walk_blocks(&mut self, ino: u32, raw: &Inode, keeps_runs: bool) -> Step<Mapped> {
+    pub(super) fn walk_blocks(&mut self, ino: u32, raw: &Inode, keeps: Keeps) -> Step<Mapped> {
         let seed = self
             .geo
             .metadata_csum
             .then(|| checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation));
-        let mut walk = Walk { ino, raw, seed, keeps_runs, last: None, out: Mapped::default() };
+        let mut walk = Walk { ino, raw, seed, keeps, last: None, out: Mapped::default() };
         if raw.has_flag(flags::EXTENTS) {
             self.walk_extents(&mut walk)?;
         } else {
@@ -204,6 +214,10 @@ impl Checker<'_> {
             self.note(kinds::DIR_HOLE, At::ino(walk.ino), what);
         }
         self.take(walk, e.block, e.start, e.len)?;
+        if walk.keeps == Keeps::Map {
+            let (block, len) = (e.block as u32, e.len as u32);
+            walk.out.extents.push(Extent { block, len, start: e.start, unwritten: e.unwritten });
+        }
         if !e.unwritten {
             walk.out.written_end = end;
         }
@@ -244,7 +258,7 @@ impl Checker<'_> {
         walk.out.data += len;
         walk.out.end = walk.out.end.max(block + len);
         if let (true, Ok(block), Ok(len)) =
-            (walk.keeps_runs, u32::try_from(block), u32::try_from(len))
+            (walk.keeps != Keeps::Nothing, u32::try_from(block), u32::try_from(len))
         {
             walk.out.runs.push(Run { block, len, start });
         }
@@ -289,6 +303,9 @@ impl Checker<'_> {
         }
         if !self.take_node(walk, leaf) {
             return Ok(block + 1);
+        }
+        if walk.keeps == Keeps::Map {
+            walk.out.nodes.push(leaf);
         }
         let Some(bytes) = self.read(leaf)? else {
             walk.out.broken = true;

@@ -3,9 +3,10 @@
 use syncline_ondisk::bytes::le16;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::inode::{I_BLOCK_BYTES, Inode, S_IFMT, S_IFREG, flags};
+use syncline_ondisk::superblock::ROOT_INO;
 use syncline_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures, blockmap, inline};
 
-use super::blocks::{Mapped, extent_header};
+use super::blocks::{Keeps, Mapped, extent_header};
 use super::inodes::Slot;
 use super::kinds::Kind;
 use super::marks::Dir;
@@ -40,15 +41,17 @@ impl Checker<'_> {
         let inline =
             raw.has_flag(flags::INLINE_DATA) && self.incompat(IncompatFeatures::INLINE_DATA);
         let is_dir = raw.is_dir();
-        let keeps_runs = is_dir || slot.keeps_runs;
+        let keeps = if is_dir || slot.keeps_runs { Keeps::Runs } else { Keeps::Nothing };
         let mut mapped = if !inline && Self::has_map(raw) {
-            self.walk_blocks(ino, raw, keeps_runs)?
+            self.walk_blocks(ino, raw, keeps)?
         } else {
             Mapped::default()
         };
         mapped.clusters += xattr.clusters;
         if is_dir && !inline && mapped.clusters == 0 {
             self.note(kinds::DIR_EMPTY, At::ino(ino), "a directory without blocks");
+        } else if is_dir && !inline && mapped.end == 0 && !mapped.broken {
+            self.note(kinds::DIR_HOLE, At::ino(ino), "directory block 0 is not mapped");
         }
         if raw.has_flag(flags::INDEX) {
             if !is_dir {
@@ -72,12 +75,19 @@ impl Checker<'_> {
             let what = format!("{} bytes long, and the file system has no large_file", raw.i_size);
             self.note(kinds::LARGE_FILE, At::ino(ino), what);
         }
+        let is_mapped = mapped.clusters > xattr.clusters && !raw.has_flag(flags::EXTENTS);
+        let is_plain = ino >= self.geo.first_ino || ino == ROOT_INO;
+        let is_of_clusters = self.ro_compat(RoCompatFeatures::BIGALLOC) && is_plain;
+        if is_mapped && is_of_clusters && (is_dir || raw.is_file()) {
+            let what = "blocks are mapped without extents, in clusters";
+            self.note(kinds::BLOCK_MAPPED, At::ino(ino), what);
+        }
         if raw.has_flag(flags::EA_INODE) {
             self.check_value_inode(slot, &mapped.runs)?;
         }
         if is_dir {
             self.dirs.insert(ino, Dir { runs: mapped.runs, ..Dir::default() });
-        } else if self.is_system_file(ino) {
+        } else if self.keeps_file(ino) {
             self.files.insert(ino, (raw.clone(), mapped.runs));
         }
         Ok(())
@@ -120,11 +130,12 @@ impl Checker<'_> {
         let file = raw.i_mode & S_IFMT == S_IFREG && !raw.has_flag(flags::VERITY);
         // The journals of mke2fs of 2007 have one block more than their size says.
         let last = mapped.written_end.saturating_sub(1);
+        let at = At::ino(ino).right((mapped.end * block_size).min(max));
         if file && mapped.written_end > 0 && size < last * block_size {
             let what = format!("{size} bytes long, with data up to block {}", mapped.written_end);
-            self.note(kinds::SIZE, At::ino(ino), what);
+            self.note(kinds::SIZE, at, what);
         } else if size > max {
-            self.note(kinds::SIZE, At::ino(ino), format!("a size of {size} bytes is out of range"));
+            self.note(kinds::SIZE, at, format!("a size of {size} bytes is out of range"));
         }
         Ok(())
     }
@@ -136,7 +147,7 @@ impl Checker<'_> {
             let stored = inline::stored(&slot.raw, slot.bytes).map_or(0, |data| data.len() as u64);
             if stored != size {
                 let what = format!("a directory of {size} bytes has {stored} in the inode");
-                self.note(kinds::SIZE, At::ino(ino), what);
+                self.note(kinds::SIZE, At::ino(ino).right(stored), what);
             }
             return Ok(());
         }
@@ -146,7 +157,7 @@ impl Checker<'_> {
         if size % block_size != 0 || blocks > mapped.end || spare > spare_max {
             let (data, end) = (mapped.data, mapped.end);
             let what = format!("a directory of {size} bytes has {data} blocks up to block {end}");
-            self.note(kinds::SIZE, At::ino(ino), what);
+            self.note(kinds::SIZE, At::ino(ino).right(end * block_size), what);
         }
         Ok(())
     }
@@ -187,7 +198,8 @@ impl Checker<'_> {
             note(kinds::SPECIAL_FLAG, "a special file is immutable or append-only");
         }
         if raw.i_size != 0 {
-            note(kinds::SIZE, "a special file has a size");
+            let at = At::ino(slot.ino).right(0);
+            self.note(kinds::SIZE, at, "a special file has a size");
         }
     }
 

@@ -66,7 +66,11 @@ impl Checker<'_> {
     pub(super) fn check_policy(&mut self, slot: &Slot<'_>) -> Step {
         let at = At::ino(slot.ino);
         let Some(context) = self.context(slot)? else {
-            self.note(kinds::ENCRYPTION, at, "encrypted, and without the attribute that says how");
+            self.note(
+                kinds::NOT_ENCRYPTED,
+                at,
+                "encrypted, and without the attribute that says how",
+            );
             return Ok(());
         };
         let policy = match u8_at(&context, 0) {

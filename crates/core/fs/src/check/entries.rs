@@ -183,6 +183,11 @@ impl Checker<'_> {
             self.note(kinds::ENTRY_INODE, at, what);
             return Ok(false);
         }
+        if known.system && target >= self.geo.first_ino {
+            let what = format!("{} is inode {target}, which is in a bad block", name());
+            self.note(kinds::ENTRY_INODE, at, what);
+            return Ok(false);
+        }
         if target == ROOT_INO && !dots {
             let what = format!("{} is inode {target}, which can have no name", name());
             self.note(kinds::ENTRY_INODE, at, what);
@@ -191,7 +196,7 @@ impl Checker<'_> {
         let scanned = self.scanned.get(group as usize).copied().unwrap_or(0);
         if index >= scanned {
             let what = format!("{} is inode {target}, in a part that was never used", name());
-            self.note(kinds::ENTRY_UNINIT, at, what);
+            self.note(kinds::ENTRY_UNINIT, at.right(target.into()), what);
         } else if !known.used {
             let what = format!("{} is inode {target}, which is not in use", name());
             self.note(kinds::ENTRY_UNUSED, at, what);

@@ -53,8 +53,13 @@ impl Checker<'_> {
         if nr < geo.first_meta_bg && self.backup > 0 {
             return geo.group_first_block(self.backup) + 1 + u64::from(nr);
         }
-        let at = geo.desc_block(&self.sb, nr);
-        if nr < geo.first_meta_bg { at + self.boot_block() } else { at }
+        self.primary_desc_block(nr)
+    }
+
+    /// Block of descriptor block `nr` of the primary descriptors.
+    pub(super) fn primary_desc_block(&self, nr: u32) -> u64 {
+        let at = self.geo.desc_block(&self.sb, nr);
+        if nr < self.geo.first_meta_bg { at + self.boot_block() } else { at }
     }
 
     /// The descriptor of a group; `None` if it cannot be read.

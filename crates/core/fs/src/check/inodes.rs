@@ -16,9 +16,10 @@ use super::{Checker, Step, kinds};
 /// Inode table blocks that are read ahead at once.
 const READ_AHEAD: u32 = 64;
 /// `i_flags`: an AFS inode.
-const IMAGIC: u32 = 0x2000;
+pub(super) const IMAGIC: u32 = 0x2000;
 /// Offsets of the low words of times, and of their extra words.
-const TIMES: [(usize, usize); 4] = [(0x08, 0x8c), (0x0c, 0x84), (0x10, 0x88), (0x90, 0x94)];
+pub(super) const TIMES: [(usize, usize); 4] =
+    [(0x08, 0x8c), (0x0c, 0x84), (0x10, 0x88), (0x90, 0x94)];
 
 /// One inode with its bytes.
 pub(super) struct Slot<'a> {
@@ -80,7 +81,7 @@ impl Checker<'_> {
             if let Some(bit) = bitmap::find_set(&map, scanned, per_group) {
                 let ino = group * per_group + bit + 1;
                 let what = "in use, but in the part of the inode table that was never used";
-                self.note(kinds::INODE_BITMAP, At::ino(ino), what);
+                self.note(kinds::INODE_BITMAP, At::ino(ino).right(ino.into()), what);
             }
         }
         Ok(())
@@ -135,7 +136,7 @@ impl Checker<'_> {
             }
             return Ok(());
         }
-        let keeps_runs = raw.has_flag(flags::EA_INODE) || self.is_system_file(ino);
+        let keeps_runs = raw.has_flag(flags::EA_INODE) || self.keeps_file(ino);
         let slot = Slot { ino, raw, bytes, keeps_runs };
         self.check_flags_of(&slot);
         if system {
@@ -225,8 +226,17 @@ impl Checker<'_> {
         if raw.has_flag(flags::ENCRYPT) {
             self.check_policy(&slot)?;
         }
+        let is_disguised = self.is_disguised_dir(&slot)?;
+        if is_disguised {
+            self.note(
+                kinds::MODE_OF_DIR,
+                at,
+                "is no directory by its type, and one by its contents",
+            );
+        }
         match kind {
             file_type::DIR => self.report.directories += 1,
+            file_type::UNKNOWN if is_disguised => {}
             file_type::UNKNOWN => {
                 let what = format!("mode {:#o} is of no type", raw.i_mode);
                 self.note(kinds::MODE, at, what);
@@ -236,6 +246,7 @@ impl Checker<'_> {
         match kind {
             file_type::SYMLINK => self.check_symlink(&slot)?,
             file_type::REG_FILE | file_type::DIR | file_type::UNKNOWN => {}
+            _ if is_disguised => {}
             _ => self.check_special(&slot),
         }
         self.check_contents(&slot)
@@ -272,7 +283,7 @@ impl Checker<'_> {
 }
 
 /// Decodes an inode; a wrong size of its extra fields counts as none, and is returned as false.
-fn decode(bytes: &[u8]) -> (Inode, bool) {
+pub(super) fn decode(bytes: &[u8]) -> (Inode, bool) {
     if let Ok(raw) = Inode::decode(bytes) {
         let extra = raw.i_extra_isize;
         return (raw, extra == 0 || extra >= 4);

@@ -37,7 +37,9 @@ impl Checker<'_> {
             return Ok(());
         };
         let blocks = raw.i_size >> self.geo.block_bits;
-        let mapped = runs.blocks().last().map_or(0, |(block, _)| u64::from(block) + 1);
+        // One with a hole ends there.
+        let mapped =
+            (0..).zip(runs.blocks()).take_while(|(nr, (block, _))| nr == block).count() as u64;
         if raw.i_links_count == 0
             || !raw.is_file()
             || raw.has_flag(flags::ENCRYPT)

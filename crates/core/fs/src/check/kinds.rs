@@ -24,14 +24,14 @@ macro_rules! kinds {
 kinds! { true:
     // Superblock, descriptors, journal.
     SUPERBLOCK, "superblock-corrupt", "take a backup superblock";
-    SUPERBLOCK_FIELD, "superblock-field", "set the field to what the others imply";
+    SUPERBLOCK_FIELD, "superblock-field", "none: e2fsck with a backup superblock (-b)";
     DEVICE_TOO_SMALL, "device-too-small", "none: restore the rest of the device";
-    UNREADABLE, "block-unreadable", "write zeros over the block";
-    DESC_CSUM, "group-descriptor-checksum", "rebuild the descriptor";
+    UNREADABLE, "block-unreadable", "none: copy the device";
+    DESC_CSUM, "group-descriptor-checksum", "write a new checksum";
     BLOCK_BITMAP_PLACE, "block-bitmap-misplaced", "allocate another bitmap";
     INODE_BITMAP_PLACE, "inode-bitmap-misplaced", "allocate another bitmap";
-    INODE_TABLE_PLACE, "inode-table-misplaced", "move the table";
-    TABLE_CONFLICT, "metadata-conflict", "move one of the two";
+    INODE_TABLE_PLACE, "inode-table-misplaced", "use the place in the backup, or an empty table";
+    TABLE_CONFLICT, "metadata-conflict", "use the place in the backup, or move the bitmap";
     MMP, "mmp-block-corrupt", "write a new MMP block";
     MMP_BUSY, "mmp-in-use", "none: unmount the file system on the other host";
     JOURNAL_INODE, "journal-inode-invalid", "delete the journal and make another";
@@ -49,9 +49,10 @@ kinds! { true:
     DTIME_MISSING, "deletion-time-missing", "set a deletion time";
     DTIME_SET, "deletion-time-of-used-inode", "clear the deletion time";
     MODE, "inode-mode-invalid", "clear the inode";
+    MODE_OF_DIR, "directory-mode", "set the type to directory";
     RESERVED_MODE, "reserved-inode-mode", "clear the mode";
     ROOT, "root-directory-missing", "make a root directory";
-    BAD_BLOCKS, "bad-blocks-inode-invalid", "clear the inode";
+    BAD_BLOCKS, "bad-blocks-inode-invalid", "clear the inode, or move the bitmap";
     QUOTA_INODE, "quota-inode-invalid", "clear the inode";
     INODE_FIELD, "inode-field-not-zero", "clear the field";
     INODE_FLAG, "inode-flag-invalid", "clear the flag";
@@ -64,8 +65,10 @@ kinds! { true:
     BLOCKS, "inode-block-count", "set the count";
     LARGE_FILE, "large-file-feature", "set the feature";
     ENCRYPTION, "encryption-policy", "clear the inode";
+    NOT_ENCRYPTED, "encryption-policy-missing", "clear the flag";
     // Blocks of an inode.
-    EXTENT_HEADER, "extent-header-invalid", "clear the part of the tree";
+    BLOCK_MAPPED, "block-map-with-bigalloc", "make an extent tree";
+    EXTENT_HEADER, "extent-header-invalid", "remove the part of the tree";
     EXTENT_CSUM, "extent-checksum", "write a new checksum";
     EXTENT_DEPTH, "extent-depth", "rebuild the tree";
     EXTENT_RANGE, "extent-out-of-range", "remove the extent";
@@ -94,11 +97,11 @@ kinds! { true:
     DIR_INLINE_SIZE, "inline-directory-size", "cut the directory";
     DOT, "dot-entry", "rewrite the entry";
     DOTDOT, "dotdot-entry", "rewrite the entry";
-    HTREE_ROOT, "htree-root-invalid", "rebuild the index";
-    HTREE_NODE, "htree-node-invalid", "rebuild the index";
-    HTREE_ORDER, "htree-hash-order", "rebuild the index";
-    HTREE_LEAF, "htree-wrong-leaf", "rebuild the index";
-    HTREE_BLOCK, "htree-block-not-indexed", "rebuild the index";
+    HTREE_ROOT, "htree-root-invalid", "drop the index";
+    HTREE_NODE, "htree-node-invalid", "drop the index";
+    HTREE_ORDER, "htree-hash-order", "drop the index";
+    HTREE_LEAF, "htree-wrong-leaf", "drop the index";
+    HTREE_BLOCK, "htree-block-not-indexed", "drop the index";
     ENTRY_INODE, "entry-inode-invalid", "clear the entry";
     ENTRY_UNUSED, "entry-of-unused-inode", "clear the entry";
     ENTRY_UNINIT, "entry-of-uninitialised-inode", "scan the inode table again";
@@ -114,6 +117,7 @@ kinds! { true:
     DIR_LOOP, "directory-loop", "connect it to lost+found";
     UNATTACHED, "inode-unattached", "connect it to lost+found";
     LINKS, "link-count", "set the count";
+    DIR_NLINK, "directory-links-feature", "set the feature";
     // Bitmaps, counters, quota.
     BLOCK_BITMAP, "block-bitmap-differs", "write the bitmap again";
     BLOCK_BITMAP_CSUM, "block-bitmap-checksum", "write a new checksum";
@@ -137,3 +141,31 @@ kinds! { false:
     ORPHAN_PRESENT, "orphan-present-flag", "clear the flag";
     JOURNAL_PENDING, "journal-not-empty", "replay or empty the journal";
 }
+
+/// Kinds whose repair loses nothing and needs no decision (`e2fsck -p`).
+pub(super) const SAFE: [Kind; 24] = [
+    LINKS,
+    BLOCK_BITMAP,
+    BLOCK_BITMAP_CSUM,
+    INODE_BITMAP,
+    INODE_BITMAP_CSUM,
+    BITMAP_PADDING,
+    FREE_BLOCKS,
+    FREE_INODES,
+    DIR_COUNT,
+    QUOTA,
+    DESC_CSUM,
+    ORPHAN_PENDING,
+    ORPHAN_NO_FILE,
+    DTIME_MISSING,
+    DTIME_SET,
+    BLOCKS,
+    LARGE_FILE,
+    DIR_NLINK,
+    INODE_FIELD,
+    EXTENT_INDEX,
+    ENTRY_TYPE,
+    ENTRY_UNINIT,
+    XATTR_USERS,
+    XATTR_VALUE_USERS,
+];

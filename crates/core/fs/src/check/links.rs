@@ -1,6 +1,7 @@
 //! Names against inodes: every file has a name, every count is right, every directory is below the
 //! root.
 
+use syncline_ondisk::RoCompatFeatures;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
@@ -19,6 +20,12 @@ impl Checker<'_> {
         self.check_orphans()?;
         self.check_parents();
         self.check_reachable();
+        let many = |known: &Known| known.file_type == file_type::DIR && known.refs > LINKS_MAX;
+        let has_many = self.inodes.used(&self.geo).any(|(_, known)| many(&known));
+        if has_many && !self.ro_compat(RoCompatFeatures::DIR_NLINK) {
+            let what = "a directory has more links than are counted, without dir_nlink";
+            self.note(kinds::DIR_NLINK, At::NOWHERE, what);
+        }
         let wrong: Vec<(u32, Known)> = self
             .inodes
             .used(&self.geo)

@@ -9,6 +9,8 @@ use syncline_ondisk::{Geometry, bitmap};
 /// Clusters that something uses. A cluster is a block without `bigalloc`.
 pub(super) struct BlockMarks {
     groups: BTreeMap<u32, Vec<u8>>,
+    /// Those of them that were marked more than once.
+    twice: BTreeMap<u32, Vec<u8>>,
     /// First cluster of group 0.
     first: u64,
     /// One past the last cluster.
@@ -22,6 +24,7 @@ impl BlockMarks {
         let ratio = 1u64 << cluster_bits;
         Self {
             groups: BTreeMap::new(),
+            twice: BTreeMap::new(),
             first: u64::from(geo.first_data_block) >> cluster_bits,
             end: geo.blocks_count.div_ceil(ratio),
             per_group: (geo.blocks_per_group >> cluster_bits).max(1),
@@ -63,6 +66,10 @@ impl BlockMarks {
                 clash = Some(
                     clash.map_or((cluster, before.into()), |(c, n)| (c, n + u64::from(before))),
                 );
+                let twice = self.twice.entry(group).or_insert_with(|| vec![0; bytes]);
+                for bit in (bit..bit + run).filter(|bit| bitmap::test(map, *bit)) {
+                    let _ = bitmap::set_range(twice, bit, 1);
+                }
             }
             let _ = bitmap::set_range(map, bit, run);
             at += u64::from(run);
@@ -72,9 +79,29 @@ impl BlockMarks {
 
     /// True if a cluster is marked.
     pub(super) fn is_marked(&self, cluster: u64) -> bool {
+        self.is_in(&self.groups, cluster)
+    }
+
+    /// True if a cluster was marked more than once.
+    pub(super) fn is_twice(&self, cluster: u64) -> bool {
+        self.is_in(&self.twice, cluster)
+    }
+
+    fn is_in(&self, marks: &BTreeMap<u32, Vec<u8>>, cluster: u64) -> bool {
         self.place(cluster).is_some_and(|(group, bit)| {
-            self.groups.get(&group).is_some_and(|map| bitmap::count_set(map, bit, bit + 1) > 0)
+            marks.get(&group).is_some_and(|map| bitmap::count_set(map, bit, bit + 1) > 0)
         })
+    }
+
+    /// First cluster of `len` in a group that are neither marked here nor set in `other`.
+    pub(super) fn find_free(&self, group: u32, len: u32, other: &[u8]) -> Option<u64> {
+        let count = self.in_group(group);
+        let mut map = vec![0; self.per_group.div_ceil(8) as usize];
+        map.iter_mut().zip(other).for_each(|(to, from)| *to = *from);
+        let marks = self.groups.get(&group).map_or(&[][..], Vec::as_slice);
+        map.iter_mut().zip(marks).for_each(|(to, from)| *to |= *from);
+        let bit = bitmap::find_zero_run(&map, 0, count, len)?;
+        Some(self.first + u64::from(group) * u64::from(self.per_group) + u64::from(bit))
     }
 
     /// The marks of a group; `None` if it has none.

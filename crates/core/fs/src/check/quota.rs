@@ -21,12 +21,12 @@ use super::report::At;
 use super::{Checker, Step, kinds};
 
 /// Bytes of a block of a quota file.
-const BLOCK: usize = 1024;
-const MAGIC: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
+pub(super) const BLOCK: usize = 1024;
+pub(super) const MAGIC: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
 const NAMES: [&str; 3] = ["user", "group", "project"];
-const LEAF_HEADER: usize = 16;
-const ENTRY: usize = 72;
-const LEVELS: u32 = 4;
+pub(super) const LEAF_HEADER: usize = 16;
+pub(super) const ENTRY: usize = 72;
+pub(super) const LEVELS: u32 = 4;
 /// Wrong ids that are noted for each quota.
 const NOTED: usize = 8;
 
@@ -51,6 +51,11 @@ impl Usage {
             orphan_file: sb.s_orphan_file_inum,
             project_quota: sb.s_prj_quota_inum,
         }
+    }
+
+    /// Usage of users, groups or projects; `None` without a quota.
+    pub(super) fn of(&self, kind: usize) -> Option<&BTreeMap<u32, Used>> {
+        self.found.get(kind).and_then(Option::as_ref)
     }
 
     /// Counts an inode, with the inodes of its attributes.
@@ -79,9 +84,7 @@ impl Usage {
 impl Checker<'_> {
     pub(super) fn check_quota(&mut self) -> Step {
         for (kind, ino) in (0..).zip(self.quota_inodes()) {
-            let Some(found) = self.usage.found.get_mut(kind).and_then(Option::take) else {
-                continue;
-            };
+            let Some(found) = self.usage.of(kind).cloned() else { continue };
             let runs = self.files.get(&ino).map(|(_, runs)| runs.clone());
             let said = match runs {
                 Some(runs) => self.read_quota(kind, &runs)?,
@@ -136,11 +139,11 @@ impl Checker<'_> {
             return Ok(Err("the quota does not have its magic".into()));
         }
         let mut said = BTreeMap::new();
-        // A block that was seen is not walked into again.
+        // A block that was seen on a level is not walked into again.
         let mut seen = BTreeSet::new();
         let mut next = vec![(1, 0)];
         while let Some((nr, level)) = next.pop() {
-            if !seen.insert(nr) {
+            if !seen.insert((nr, level)) {
                 continue;
             }
             let Some(block) = self.quota_block(runs, nr)? else {
@@ -153,14 +156,17 @@ impl Checker<'_> {
             }
             for entry in block[LEAF_HEADER..].chunks_exact(ENTRY) {
                 if entry.iter().any(|byte| *byte != 0) {
-                    said.insert(le32(entry, 0), (le64(entry, 48), le64(entry, 24)));
+                    let used = (le64(entry, 48), le64(entry, 24));
+                    if said.insert(le32(entry, 0), used).is_some() {
+                        return Ok(Err(format!("the quota has id {} twice", le32(entry, 0))));
+                    }
                 }
             }
         }
         Ok(Ok(said))
     }
 
-    fn quota_block(&mut self, runs: &Runs, nr: u32) -> Step<Option<Vec<u8>>> {
+    pub(super) fn quota_block(&mut self, runs: &Runs, nr: u32) -> Step<Option<Vec<u8>>> {
         let at = u64::from(nr) * BLOCK as u64;
         let Ok(lblk) = u32::try_from(at >> self.geo.block_bits) else { return Ok(None) };
         let Some(block) = runs.map(lblk) else { return Ok(None) };

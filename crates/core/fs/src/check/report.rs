@@ -29,6 +29,14 @@ pub struct Finding {
     pub(super) right: Option<u64>,
 }
 
+impl Finding {
+    /// True if a repair of it loses nothing and needs no decision.
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        super::kinds::SAFE.iter().any(|kind| kind.name == self.name)
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sep = "";
@@ -119,6 +127,8 @@ pub struct CheckReport {
     pub blocks_used: u64,
     /// Inodes on the orphan list or in the orphan file, to be finished at the next mount.
     pub orphans: u64,
+    /// Findings that are kept beyond [`FINDINGS_MAX`], for a repair.
+    pub(super) spare: usize,
 }
 
 impl CheckReport {
@@ -127,9 +137,17 @@ impl CheckReport {
         self.errors == 0 && !self.stopped
     }
 
+    /// Leaves out findings beyond [`FINDINGS_MAX`].
+    pub(crate) fn cut(&mut self) {
+        let kept = self.findings.len().min(FINDINGS_MAX);
+        self.more += (self.findings.len() - kept) as u64;
+        self.findings.truncate(kept);
+        self.spare = 0;
+    }
+
     pub(super) fn note(&mut self, kind: Kind, at: At, what: String) {
         self.errors += u64::from(kind.is_error);
-        if self.findings.len() >= FINDINGS_MAX {
+        if self.findings.len() >= FINDINGS_MAX + self.spare {
             self.more += 1;
             return;
         }

@@ -5,6 +5,7 @@ use syncline_ondisk::inode::{Inode, flags};
 use syncline_ondisk::superblock::{JOURNAL_INO, RESIZE_INO, ROOT_INO};
 use syncline_ondisk::{CompatFeatures, RoCompatFeatures};
 
+use super::blocks::Keeps;
 use super::inodes::Slot;
 use super::report::At;
 use super::{Checker, Step, kinds};
@@ -28,7 +29,13 @@ impl Checker<'_> {
     pub(super) fn is_system_file(&self, ino: u32) -> bool {
         let sb = &self.sb;
         let orphan_file = self.compat(CompatFeatures::ORPHAN_FILE) && ino == sb.s_orphan_file_inum;
-        orphan_file || ino == sb.s_journal_inum || self.quota_inodes().contains(&ino)
+        orphan_file || self.quota_inodes().contains(&ino)
+    }
+
+    /// True if the blocks of an inode are looked at later. The journal of an old file system may
+    /// have a name.
+    pub(super) fn keeps_file(&self, ino: u32) -> bool {
+        self.is_system_file(ino) || ino == self.sb.s_journal_inum
     }
 
     /// Inodes of the quotas of users, groups and projects; 0 is none.
@@ -96,7 +103,7 @@ impl Checker<'_> {
         {
             self.note(kinds::BAD_BLOCKS, at, "the inode of bad blocks has fields of a file");
         }
-        self.walk_blocks(BAD_INO, raw, false)?;
+        self.walk_blocks(BAD_INO, raw, Keeps::Nothing)?;
         Ok(())
     }
 
@@ -127,6 +134,11 @@ impl Checker<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// True if an inode can hold no quota.
+    pub(super) fn is_no_quota(&self, ino: u32) -> bool {
+        NO_QUOTA.contains(&ino)
     }
 
     /// The superblock's numbers of quota inodes.

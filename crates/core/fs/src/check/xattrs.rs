@@ -35,6 +35,8 @@ pub(super) struct XattrUse {
     said: u64,
     found: u64,
     charged: Charged,
+    /// It is broken, for each of its users.
+    is_broken: bool,
 }
 
 /// Entries that name one inode with a value, and what the inode says.
@@ -111,10 +113,17 @@ impl Checker<'_> {
         let used = match self.xattrs.get_mut(&block) {
             Some(known) => {
                 known.found += 1;
-                *known
+                let known = *known;
+                if known.is_broken {
+                    self.note(kinds::XATTR_BLOCK, at, "the xattr block is broken");
+                }
+                known
             }
             None => {
-                let used = self.check_xattr_block(slot, block)?;
+                let before = self.report.findings.len();
+                let mut used = self.check_xattr_block(slot, block)?;
+                let new = self.report.findings.get(before..).unwrap_or(&[]);
+                used.is_broken = new.iter().any(|it| it.name != kinds::XATTR_CSUM.name);
                 self.xattrs.insert(block, used);
                 used
             }
@@ -127,7 +136,12 @@ impl Checker<'_> {
     fn check_xattr_block(&mut self, slot: &Slot<'_>, block: u64) -> Step<XattrUse> {
         let at = At::ino(slot.ino).in_block(block);
         self.mark(slot.ino, block, 1);
-        let mut used = XattrUse { said: 1, found: 1, charged: Charged { clusters: 1, inodes: 0 } };
+        let mut used = XattrUse {
+            said: 1,
+            found: 1,
+            charged: Charged { clusters: 1, inodes: 0 },
+            is_broken: false,
+        };
         let Some(bytes) = self.read(block)? else { return Ok(used) };
         if self.geo.metadata_csum {
             if let Err(err) = verify_block_checksum(&bytes, block, self.sb.csum_seed()) {
@@ -298,7 +312,7 @@ impl Checker<'_> {
         for (ino, ValueUse { found, said, is_damaged, counts, .. }) in used {
             if counts && said != found {
                 let what = format!("the value of an attribute says {said} users and has {found}");
-                self.note(kinds::XATTR_VALUE_USERS, At::ino(ino), what);
+                self.note(kinds::XATTR_VALUE_USERS, At::ino(ino).right(found), what);
             }
             if is_damaged {
                 let what = "the value of an attribute does not have the hash that it says";
@@ -317,7 +331,7 @@ impl Checker<'_> {
             .collect();
         for (block, XattrUse { said, found, .. }) in wrong {
             let what = format!("an xattr block says {said} users and has {found}");
-            self.note(kinds::XATTR_USERS, At::block(block), what);
+            self.note(kinds::XATTR_USERS, At::block(block).right(found), what);
         }
     }
 }

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Clock, Kind, Origin, OverlayDevice};
-use syncline_jbd2::Journal;
+use syncline_device::{BlockDevice, Clock, Kind, Origin, OverlayDevice, VirtualClock};
+use syncline_jbd2::{Journal, RecoverOptions};
 use syncline_ondisk::FeatureCheck;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
@@ -35,8 +35,29 @@ pub(crate) fn recovered(
         unmount(&names)?;
         return Ok(Some((overlay, report)));
     }
-    let report = replay_log(&overlay, clock, &options)?;
+    let report = replay_log(&overlay, clock, &options, RecoverOptions::default())?;
     Ok(Some((overlay, report)))
+}
+
+/// Replays the log of a volume that may be damaged otherwise. Only fast commits need a mount.
+/// Orphans stay. Time stands still.
+///
+/// # Errors
+/// Those of opening and recovering a volume. What was written until then is of no use.
+pub(crate) fn replay(dev: &Arc<dyn BlockDevice>) -> Result<()> {
+    let (sb, check) = read_superblock(&**dev)?;
+    let now_ns = sb.s_wtime.saturating_mul(1_000_000_000);
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(now_ns));
+    let options = MountOptions::default();
+    let (store, _) = open_store(dev, &clock, &options)?;
+    let only_scan = RecoverOptions { dry_run: true, salvage: true };
+    let found = Journal::recover(&**dev, &log_map(&store)?, only_scan)?;
+    if found.fast_commits > 0 && check == FeatureCheck::ReadWrite {
+        let (names, _) = mount(Arc::clone(dev), clock, options)?;
+        return unmount(&names);
+    }
+    let how = RecoverOptions { salvage: true, ..RecoverOptions::default() };
+    replay_log(dev, &clock, &options, how).map(drop)
 }
 
 /// Replays the log and marks the volume as clean.
@@ -44,9 +65,10 @@ fn replay_log(
     dev: &Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
     options: &MountOptions,
+    how: RecoverOptions,
 ) -> Result<MountReport> {
     let (store, _) = open_store(dev, clock, options)?;
-    let recovery = Journal::recover(&**dev, &log_map(&store)?, Default::default())?;
+    let recovery = Journal::recover(&**dev, &log_map(&store)?, how)?;
     if recovery.fast_commits > 0 {
         return Err(FsError::Unsupported(
             "fast commits on a volume that can only be read; mount it with the kernel's ext4 once"

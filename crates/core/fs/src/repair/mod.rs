@@ -15,15 +15,23 @@
 //!   the writing ended.
 //! - What it cannot mend stays as it is, and is in [`Plan::after`].
 //!
-//! It mends checksums of inodes, descriptors and bitmaps, deletion times, block and link counts,
-//! bitmaps and counters of groups. Link counts and bitmaps are mended only if nothing else is
-//! broken. It does not mend superblocks, journals, other reserved inodes, extents,
-//! directories or attributes, and nothing where metadata lies in bad blocks.
+//! It mends what e2fsck mends, by the same rules (`check/mends`). The exceptions:
+//! - An index of a directory is dropped, not built again (`e2fsck -D` does that).
+//! - Nothing is deleted to make room. Where copies or lost+found have none, the errors stay.
+//! - Fields of the superblock are mended only by a backup. Copies of superblock and descriptors are
+//!   not rewritten.
+//! - A journal on another device is not replayed, and one with unknown features stays.
+//! - A device with blocks that cannot be read is left as it is.
 //!
-//! Memory: that of a check, the changed pieces of 4 KiB, and twice their bytes for the undo file.
+//! Order: a log that waits is replayed first, without the copies and transactions that are corrupt.
+//! Where that fails, the journal is mended or replaced.
 //!
-//! Assumptions: nothing else writes to the device. A log that waits was replayed. Tested in
-//! `tests/it/repair.rs`.
+//! Memory: that of a check with 64 times as many findings, the entries of one directory, the
+//! changed pieces of 4 KiB, and twice their bytes for the undo file. A round copies at most
+//! 256 MiB.
+//!
+//! Assumptions: nothing else writes to the device. Tested in `tests/it/repair.rs`,
+//! `repair_kinds.rs` and `repair_random.rs`.
 
 pub mod undo;
 
@@ -31,11 +39,12 @@ use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Kind, Origin, OverlayDevice};
 
-use crate::check::{CheckProgress, CheckReport, Edit, inspect};
-use crate::error::{FsError, Result};
+use crate::check::{Answers, CheckProgress, CheckReport, Edit, Finding, inspect};
+use crate::error::Result;
+use crate::mount::in_memory;
 
 /// Most rounds of checking and mending.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 64;
 
 /// Largest sector of a device.
 const PIECE_BYTES: u64 = 4096;
@@ -61,6 +70,8 @@ pub struct Plan {
     pub before: CheckReport,
     /// The check of the image as it will be.
     pub after: CheckReport,
+    /// True if a log waited and is replayed: `before` is what the check found after that.
+    pub replayed: bool,
     /// Places that change, ascending; they do not overlap.
     pub changes: Vec<Change>,
 }
@@ -78,35 +89,81 @@ fn put(dev: &dyn BlockDevice, edit: &Edit) -> Result<()> {
     Ok(dev.write(start, &bytes, ORIGIN)?)
 }
 
+/// Replays a log. An attempt that fails leaves nothing.
+fn replay(above: &Arc<dyn BlockDevice>) -> Result<()> {
+    let trial = Arc::new(OverlayDevice::new(Arc::clone(above)));
+    let dev: Arc<dyn BlockDevice> = trial.clone();
+    in_memory::replay(&dev)?;
+    for range in trial.written() {
+        let end = range.end.min(above.geometry().size_bytes);
+        let mut bytes = vec![0; (end - range.start) as usize];
+        dev.read(range.start, &mut bytes, ORIGIN)?;
+        above.write(range.start, &bytes, ORIGIN)?;
+    }
+    Ok(())
+}
+
 impl Plan {
     /// Plans the repair of the file system on `dev`, which is only read. `progress` as for
     /// [`crate::check_device`].
     ///
     /// # Errors
-    /// As [`crate::check_device`]; [`FsError::Invalid`] if a log has to be replayed first.
+    /// As [`crate::check_device`]; those of recovery if a log waits that cannot be replayed.
     pub fn new(
         dev: &Arc<dyn BlockDevice>,
         progress: &mut dyn FnMut(CheckProgress) -> bool,
     ) -> Result<Plan> {
+        Plan::asking(dev, progress, &mut |_| true)
+    }
+
+    /// The same, of findings for which `ask` is true. It is called once for each.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn asking(
+        dev: &Arc<dyn BlockDevice>,
+        progress: &mut dyn FnMut(CheckProgress) -> bool,
+        ask: &mut dyn FnMut(&Finding) -> bool,
+    ) -> Result<Plan> {
         let overlay = Arc::new(OverlayDevice::new(Arc::clone(dev)));
         let above: Arc<dyn BlockDevice> = overlay.clone();
-        let (before, mut edits) = inspect(&above, progress)?;
-        if before.unreplayed {
-            let what = "the journal has to be replayed first; run `syncline recover`";
-            return Err(FsError::Invalid(what.into()));
-        }
-        let mut after = before.clone();
-        for _ in 0..ROUNDS {
-            if edits.is_empty() || after.stopped {
+        let mut answers = Answers::new(ask);
+        let (mut before, mut replayed) = (None, false);
+        let mut after = CheckReport::default();
+        for round in 0..=ROUNDS {
+            let edits;
+            (after, edits) = inspect(&above, progress, &mut answers)?;
+            if after.stopped {
                 break;
             }
-            for edit in &edits {
-                put(&*above, edit)?;
+            if after.unreplayed {
+                match replay(&above) {
+                    Ok(()) => replayed = true,
+                    // A journal that is mended, or dropped, has nothing to replay.
+                    Err(why) if answers.mends_journal && edits.is_empty() => return Err(why),
+                    Err(_) => answers.mends_journal = true,
+                }
             }
-            (after, edits) = inspect(&above, progress)?;
+            if !after.unreplayed || !edits.is_empty() {
+                // Before a replay, findings may be changes that wait in the log.
+                before.get_or_insert_with(|| after.clone());
+            }
+            if !after.unreplayed && edits.is_empty() || round == ROUNDS {
+                break;
+            }
+            edits.iter().try_for_each(|edit| put(&*above, edit))?;
         }
-        if after.stopped || after.errors >= before.errors {
-            return Ok(Plan { after: before.clone(), before, changes: Vec::new() });
+        let mut before = before.unwrap_or_else(|| after.clone());
+        after.cut();
+        before.cut();
+        if after.stopped || after.errors + u64::from(!replayed) > before.errors {
+            before.stopped = after.stopped;
+            return Ok(Plan {
+                after: before.clone(),
+                before,
+                replayed: false,
+                changes: Vec::new(),
+            });
         }
         let size = dev.geometry().size_bytes;
         let mut changes = Vec::new();
@@ -119,7 +176,7 @@ impl Plan {
                 changes.push(Change { offset_bytes: range.start, old, new });
             }
         }
-        Ok(Plan { before, after, changes })
+        Ok(Plan { before, after, replayed, changes })
     }
 
     /// Bytes of the undo file, to be durable before [`Plan::apply`].

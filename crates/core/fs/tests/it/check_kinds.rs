@@ -76,7 +76,7 @@ fn each_kind_has_its_name_and_the_verdict_of_e2fsck() {
         (PLAIN, "sif <9> mode 0100644\n", "reserved-inode-mode"),
         (PLAIN, "sif <1> links_count 1\n", "bad-blocks-inode-invalid"),
         (PLAIN, "feature orphan_present\n", "orphan-present-without-file"),
-        ("encrypt,^metadata_csum,^64bit", "sif /d flags 0x80800\n", "encryption-policy"),
+        ("encrypt,^metadata_csum,^64bit", "sif /d flags 0x80800\n", "encryption-policy-missing"),
         ("quota,^metadata_csum,^64bit", "", "quota-usage"),
         ("quota,^metadata_csum,^64bit", "ssv usr_quota_inum 1\n", "quota-inode-invalid"),
         (PLAIN, "sif /d block[1] 9\n", "extent-header-invalid"),

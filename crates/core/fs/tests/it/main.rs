@@ -33,6 +33,8 @@ mod periodic;
 mod play;
 mod relaxed;
 mod repair;
+mod repair_kinds;
+mod repair_random;
 mod rescue;
 mod shutdown;
 mod sizes_and_times;

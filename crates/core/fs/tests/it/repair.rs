@@ -86,32 +86,6 @@ fn what_is_mended_is_clean_for_e2fsck() {
 }
 
 #[test]
-fn random_damage_is_mended_or_left() {
-    if !require("random_damage_is_mended_or_left", &[Need::E2fsck]) {
-        return;
-    }
-    let seeds = std::env::var("SYNCLINE_REPAIR_SEEDS").map_or(48, |n| n.parse().expect("a number"));
-    let sound = FEATURES.map(image);
-    let mut mended = 0;
-    for seed in 0..seeds {
-        let mut rng = SplitMix64::new(seed);
-        let image = sound[(seed % 3) as usize].duplicate();
-        let mut bytes = image.bytes();
-        for _ in 0..=rng.below(4) {
-            // Superblock, descriptors, bitmaps, inodes: the first blocks of the image.
-            let at = 1024 + rng.below(400 << 10) as usize;
-            bytes[at] ^= 1 << rng.below(8);
-        }
-        std::fs::write(image.path(), &bytes).expect("scratch space");
-        let dev = device(&bytes);
-        if Plan::new(&dev, &mut |_| true).is_ok() {
-            mended += u64::from(repaired(&image, &format!("seed {seed}")));
-        }
-    }
-    println!("{mended} of {seeds} are clean after the repair");
-}
-
-#[test]
 fn an_interrupted_repair_is_rolled_back() {
     if !require("an_interrupted_repair_is_rolled_back", &[Need::E2fsck]) {
         return;

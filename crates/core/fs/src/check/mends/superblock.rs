@@ -1,0 +1,94 @@
+//! The superblock: the primary from a backup, features that files need, numbers of inodes.
+
+use syncline_ondisk::bytes::{le32, put_bytes, put_le16, put_le32};
+use syncline_ondisk::group::{BLOCK_UNINIT, INODE_UNINIT};
+use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use syncline_ondisk::{IncompatFeatures, RoCompatFeatures};
+
+use super::Mender;
+use crate::check::Step;
+use crate::check::geometry::geometry;
+use crate::check::kinds as k;
+
+/// Offset of `s_checksum`.
+const CHECKSUM_AT: usize = 0x3fc;
+
+impl Mender<'_, '_> {
+    pub(super) fn mend_superblock(&mut self) -> Step {
+        if self.c.backup > 0 {
+            return self.restore_primary();
+        }
+        let is_meta = self.has(&[k::SUPERBLOCK]) && self.c.incompat(IncompatFeatures::META_BG);
+        if is_meta && self.c.sb.s_first_meta_bg > self.c.geo.gdt_blocks {
+            self.change_super(|sb| put_le32(sb, 0x104, 0))?;
+        }
+        if self.has(&[k::SUPERBLOCK]) && geometry(&self.c.sb, true).is_ok() {
+            // Only its checksum is wrong, and there is no backup.
+            self.change_super(|_| {})?;
+        }
+        for (kind, feature) in [
+            (k::LARGE_FILE, RoCompatFeatures::LARGE_FILE),
+            (k::DIR_NLINK, RoCompatFeatures::DIR_NLINK),
+        ] {
+            if self.has(&[kind]) {
+                self.change_super(|sb| or32(sb, 0x64, feature.bits()))?;
+            }
+        }
+        if self.has(&[k::ORPHAN_NO_FILE]) {
+            let bits = RoCompatFeatures::ORPHAN_PRESENT.bits();
+            self.change_super(|sb| put_le32(sb, 0x64, le32(sb, 0x64) & !bits))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_incompat(&mut self, feature: IncompatFeatures) -> Step {
+        self.change_super(|sb| or32(sb, 0x60, feature.bits()))
+    }
+
+    /// Changes the primary superblock, and makes its checksum right.
+    pub(super) fn change_super(&mut self, change: impl FnOnce(&mut [u8])) -> Step {
+        let block = SUPERBLOCK_OFFSET >> self.c.geo.block_bits;
+        let at = (SUPERBLOCK_OFFSET % self.c.geo.block_size as u64) as usize;
+        let Some(mut bytes) = self.view(block)? else { return Ok(()) };
+        let Some(sb) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) else { return Ok(()) };
+        change(sb);
+        if self.c.geo.metadata_csum {
+            let crc = Superblock::checksum_of(sb);
+            put_le32(sb, CHECKSUM_AT, crc);
+        }
+        self.put(block, bytes);
+        Ok(())
+    }
+
+    /// Writes the backup that was used, with its descriptors, over the primary.
+    fn restore_primary(&mut self) -> Step {
+        let group = self.c.backup;
+        let first = self.c.geo.group_first_block(group);
+        let Some(copy) = self.c.read(first)? else { return Ok(()) };
+        let copy = copy.get(..SUPERBLOCK_BYTES).unwrap_or(&[]).to_vec();
+        if copy.len() < SUPERBLOCK_BYTES {
+            return Ok(());
+        }
+        self.change_super(|sb| {
+            put_bytes(sb, 0, &copy);
+            put_le16(sb, 0x5a, 0);
+        })?;
+        for group in 0..self.c.geo.group_count {
+            let (nr, offset) = self.c.geo.desc_slot(group);
+            if nr >= self.c.geo.first_meta_bg {
+                break;
+            }
+            let Some((mut desc, mut bytes)) = self.c.desc_bytes(group)? else { continue };
+            desc.bg_flags &= !(BLOCK_UNINIT | INODE_UNINIT);
+            desc.encode_into(&mut bytes, group, &self.c.csum);
+            let primary = self.c.primary_desc_block(nr);
+            self.patch(primary, offset, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn or32(bytes: &mut [u8], at: usize, bits: u32) {
+    let all = le32(bytes, at) | bits;
+    put_le32(bytes, at, all);
+}

@@ -1,0 +1,73 @@
+//! Extended attributes: an area that is broken loses all, as with e2fsck. Users are counted.
+
+use syncline_ondisk::bytes::{put_le16, put_le32};
+use syncline_ondisk::xattr::{XATTR_MAGIC, set_block_checksum, set_refcount};
+use syncline_ondisk::{CompatFeatures, IncompatFeatures};
+
+use super::Mender;
+use crate::check::Step;
+use crate::check::kinds as k;
+
+impl Mender<'_, '_> {
+    pub(super) fn mend_xattrs(&mut self) -> Step {
+        let broken = [k::XATTR_BLOCK, k::XATTR_ENTRY, k::XATTR_HASH, k::XATTR_VALUE];
+        for finding in self.found(&broken) {
+            let Some(ino) = finding.inode else { continue };
+            let is_feature = !self.c.incompat(IncompatFeatures::EA_INODE);
+            if is_feature && finding.name == k::XATTR_VALUE.name {
+                self.set_incompat(IncompatFeatures::EA_INODE)?;
+                continue;
+            }
+            let Some(raw) = self.raw(ino)? else { continue };
+            if finding.block.is_some_and(|block| block == raw.i_file_acl) {
+                self.change(ino, |slot| {
+                    put_le32(slot, 0x68, 0);
+                    put_le16(slot, 0x76, 0);
+                })?;
+            } else if let Some(range) = raw.xattr_range(self.c.geo.inode_size) {
+                self.change(ino, |slot| {
+                    if let Some(area) = slot.get_mut(range) {
+                        put_le32(area, 0, 0);
+                    }
+                })?;
+            }
+        }
+        for finding in self.found(&[k::XATTR_CSUM]) {
+            let block = finding.block.filter(|block| self.is_own(*block));
+            if let Some(block) = block {
+                self.write_xattr_block(block, None)?;
+            }
+        }
+        if self.has(&broken) || !self.c.compat(CompatFeatures::EXT_ATTR) {
+            return Ok(());
+        }
+        for finding in self.found(&[k::XATTR_USERS]) {
+            let Some((block, right)) = finding.block.zip(finding.right) else { continue };
+            self.write_xattr_block(block, Some(right as u32))?;
+        }
+        for finding in self.found(&[k::XATTR_VALUE_USERS]) {
+            let Some((ino, right)) = finding.inode.zip(finding.right) else { continue };
+            self.change(ino, |slot| {
+                put_le32(slot, 0x0c, (right >> 32) as u32);
+                put_le32(slot, 0x24, (right & 0xffff_ffff) as u32);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes a block of attributes with a number of users and its checksum.
+    fn write_xattr_block(&mut self, block: u64, users: Option<u32>) -> Step {
+        let Some(mut bytes) = self.view(block)? else { return Ok(()) };
+        if syncline_ondisk::bytes::le32(&bytes, 0) != XATTR_MAGIC {
+            return Ok(());
+        }
+        if let Some(users) = users {
+            set_refcount(&mut bytes, users);
+        }
+        if self.c.geo.metadata_csum {
+            set_block_checksum(&mut bytes, block, self.c.sb.csum_seed());
+        }
+        self.put(block, bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! Repairs of images with random damage: each ends, e2fsck finds nothing where ours does not, and a
+//! second repair changes nothing.
+//!
+//! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first 60.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, SplitMix64};
+use syncline_fs::repair::Plan;
+use syncline_testkit::{ImageSpec, Need, TempImage, debugfs, e2fsck_clean, mkfs, require};
+
+const SIZE: u64 = 8 << 20;
+const BLOCK: usize = 1024;
+const FEATURES: [&str; 6] = [
+    "metadata_csum,64bit",
+    "^metadata_csum,^64bit,^extent,uninit_bg",
+    "metadata_csum,inline_data,^has_journal",
+    "^metadata_csum,^uninit_bg,^flex_bg,^resize_inode",
+    "metadata_csum,bigalloc,64bit",
+    "^metadata_csum,quota,large_dir,ea_inode",
+];
+/// What is done to an image afterwards, as commands of debugfs.
+const MORE: &str = "ea_set /wide/name-7 user.one value\nea_set /big user.two other\n\
+                    ln /big /deep/link\nsif /big links_count 2\nmknod pipe p\nmknod disk b 8 1\n\
+                    rm /wide/name-9\n";
+
+/// Files of several shapes below a directory.
+fn tree(place: &Path) {
+    let file = |name: &str, len: usize| {
+        fs::write(place.join(name), vec![b'x'; len]).expect("scratch space");
+    };
+    fs::create_dir_all(place.join("deep/deeper/deepest")).expect("scratch space");
+    fs::create_dir(place.join("wide")).expect("scratch space");
+    for nr in 0..200 {
+        file(&format!("wide/name-{nr}"), nr % 3 * 700);
+    }
+    file("big", 400 << 10);
+    file("deep/small", 40);
+    file("deep/deeper/middle", 20 << 10);
+    for (name, target) in [("fast", "big".to_owned()), ("deep/slow", "long/".repeat(30))] {
+        std::os::unix::fs::symlink(target, place.join(name)).expect("scratch space");
+    }
+    // Holes make many extents.
+    let sparse = fs::File::create(place.join("sparse")).expect("scratch space");
+    for nr in 0..40 {
+        std::os::unix::fs::FileExt::write_at(&sparse, b"data", (nr * 3) << 10)
+            .expect("scratch space");
+    }
+}
+
+fn image(features: &str) -> TempImage {
+    let place = tempfile::tempdir().expect("scratch space");
+    tree(place.path());
+    let image = mkfs(&ImageSpec {
+        size_bytes: SIZE,
+        block_size_bytes: BLOCK as u32,
+        features: features.into(),
+        inode_count: Some(512),
+        contents: Some(place.path().to_owned()),
+        ..ImageSpec::default()
+    });
+    let _ = debugfs(image.path(), MORE);
+    // mke2fs does not count what it copies in the quota.
+    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let plan = Plan::new(&dev, &mut |_| true).expect("the image can be checked");
+    plan.apply(&*dev).expect("memory");
+    fs::write(image.path(), bytes_of(&*dev, SIZE as usize)).expect("scratch space");
+    e2fsck_clean(image.path()).expect("the tree is sound");
+    image
+}
+
+/// One change somewhere where something is.
+fn damage(bytes: &mut [u8], rng: &mut SplitMix64) {
+    let is_empty = |bytes: &[u8], block: usize| {
+        let part = &bytes[block * BLOCK..(block + 1) * BLOCK];
+        part.iter().all(|byte| *byte == part[0])
+    };
+    let blocks = bytes.len() / BLOCK;
+    let mut pick = |bytes: &[u8]| loop {
+        let block = rng.below(blocks as u64) as usize;
+        if block > 0 && !is_empty(bytes, block) {
+            return (block * BLOCK, rng.below(1 << 32));
+        }
+    };
+    let (block, luck) = pick(bytes);
+    let (other, more) = pick(bytes);
+    let at = block + (luck >> 8) as usize % BLOCK;
+    let word = block + (luck >> 8) as usize % BLOCK / 4 * 4;
+    let number = [0, u32::MAX, 1, more as u32 % 8192, more as u32 % 512, 0xf30a][more as usize % 6];
+    match luck % 8 {
+        0..=2 => bytes[at] ^= 1 << (more % 8),
+        3 | 4 => bytes[word..word + 4].copy_from_slice(&number.to_le_bytes()),
+        5 => {
+            let len = (BLOCK - at % BLOCK).min(1 << (more % 9));
+            bytes[at..at + len].fill((more >> 8) as u8 & 0x81);
+        }
+        6 => bytes.copy_within(other..other + BLOCK, block),
+        _ => bytes.copy_within(other..other + 128, word.min(block + BLOCK - 128)),
+    }
+}
+
+fn bytes_of(dev: &dyn BlockDevice, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    dev.read(0, &mut bytes, Origin::new(Kind::Metadata, true)).expect("memory");
+    bytes
+}
+
+/// Seeds to run.
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("SYNCLINE_REPAIR_SEEDS") else { return 0..60 };
+    let (from, to) = text.split_once("..").expect("FROM..TO");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
+
+#[test]
+fn images_with_random_damage_are_mended_or_reported() {
+    if !require("images_with_random_damage_are_mended_or_reported", &[Need::E2fsck]) {
+        return;
+    }
+    let sound = FEATURES.map(image);
+    let (mut clean, mut left, mut refused, mut sound_ones) = (0, 0, 0, 0);
+    let mut wrong = Vec::new();
+    for seed in seeds() {
+        let mut rng = SplitMix64::new(seed);
+        let of = &sound[(seed % FEATURES.len() as u64) as usize];
+        let mut bytes = of.bytes();
+        let most = if seed % 4 == 3 { 30 } else { 5 };
+        for _ in 0..=rng.below(most) {
+            damage(&mut bytes, &mut rng);
+        }
+        let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let Ok(plan) = Plan::new(&dev, &mut |_| true) else {
+            refused += 1;
+            continue;
+        };
+        sound_ones += u32::from(plan.before.is_clean());
+        plan.apply(&*dev).expect("memory");
+        let again = Plan::new(&dev, &mut |_| true).expect("it was planned before");
+        if !again.changes.is_empty() {
+            wrong.push(format!("seed {seed}: a second repair changes something"));
+        }
+        if !plan.after.is_clean() {
+            left += 1;
+            let errors = plan.after.findings.iter().filter(|finding| finding.is_error);
+            let told: Vec<String> =
+                errors.take(4).map(|error| format!("{} {error}", error.name)).collect();
+            println!("seed {seed}: left: {told:?}");
+            continue;
+        }
+        clean += 1;
+        let image = TempImage::zeroed(0);
+        fs::write(image.path(), bytes_of(&*dev, bytes.len())).expect("scratch space");
+        if let Err(said) = e2fsck_clean(image.path()) {
+            if said.contains("e2fsck: aborted") {
+                // It wanted to write, in spite of -n.
+                continue;
+            }
+            let told: Vec<&str> = said.lines().filter(|line| line.contains("? no")).collect();
+            wrong.push(format!("seed {seed}: {told:?} {said}"));
+        }
+    }
+    println!("{clean} clean ({sound_ones} were), {left} with errors left, {refused} refused");
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
