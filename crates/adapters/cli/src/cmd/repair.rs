@@ -78,7 +78,7 @@ fn repair(args: &Repair) -> Result<()> {
     let path = &args.image;
     let is_told = args.dry_run || args.preen || args.yes || args.roll_back;
     if !is_told && (args.undo.is_none() || !std::io::stdin().is_terminal()) {
-        let text = "-n, -p or -y is needed where no terminal answers, and --undo to write";
+        let text = "no terminal answers; give -n, -p or -y, and --undo FILE to write";
         return Err(Failure::Usage(text.into()));
     }
     let bounds = match &args.undo {
@@ -121,7 +121,9 @@ fn repair(args: &Repair) -> Result<()> {
     bar.clear();
     let plan = plan?;
     if asker.is_over {
-        return Err(Failure::Failed("the answers ended; nothing was written".into()));
+        return Err(Failure::Failed(
+            "the answers ended and nothing was written; run it again".into(),
+        ));
     }
     if plan.before.blocks_used == 0 {
         // No copy of a superblock leads to anything.
