@@ -398,3 +398,36 @@ fn random_damage_ends_in_a_tree_or_an_error() {
     println!("{files} of {all} files were read");
     assert!(files * 10 > all * 5, "{files} of {all} files were read");
 }
+
+#[test]
+fn a_corrupt_log_is_replayed_as_far_as_it_is_whole() {
+    if !require("a_corrupt_log_is_replayed_as_far_as_it_is_whole", &[Need::E2fsck]) {
+        return;
+    }
+    for options in ["sync=eager", "sync=ordered"] {
+        let image = filled(FEATURES[0]);
+        let sound = tree(&mount(&image.bytes(), "ro").unwrap());
+        let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+        let options = MountOptions::parse(options).unwrap();
+        let volume = Volume::mount(dev.clone(), clock(), options).unwrap();
+        for nth in 0..4 {
+            let file = put(&volume, &volume.root().unwrap(), &format!("new-{nth}"), b"new");
+            volume.fsync(&file, false).unwrap();
+        }
+        let mut bytes = vec![0; dev.geometry().size_bytes as usize];
+        dev.read_at(0, &mut bytes).unwrap();
+        let log = number(&debugfs(image.path(), "blocks <8>\n"), "blocks <8>") * 1024;
+        let mut salvaged = 0;
+        for block in 1..40 {
+            let mut damaged = bytes.clone();
+            wipe(&mut damaged, log + block * 1024, 512);
+            let volume = mount(&damaged, "rescue").unwrap();
+            let found = tree(&volume);
+            let lost = sound.iter().filter(|(path, was)| found.get(*path) != Some(*was)).count();
+            assert_eq!(lost, 0, "block {block} of the log");
+            let said = volume.take_missing();
+            salvaged += usize::from(said.iter().any(|what| what.starts_with("parts of the log")));
+        }
+        assert!(salvaged > 0, "no transaction was corrupt");
+    }
+}

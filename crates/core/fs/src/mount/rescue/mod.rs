@@ -10,7 +10,7 @@
 //! - The device gets no write. The view is a file system that a read-only mount takes.
 //! - A superblock, a descriptor and the journal's inode are replaced only if they are bad: by a
 //!   backup whose checksum is right, else by what their place says.
-//! - A log that is whole is replayed; one that is not is left out. Both are noted.
+//! - A log is replayed; what is corrupt in it is left out, and that is noted.
 //! - Other damage costs only the files that it hits: their reads fail, or their names are missing.
 //!   Each such place is noted once ([`crate::Volume::take_missing`]).
 //! - With [`Rescue::All`], or without a root directory, `made.rs` adds a directory with what has no
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry as Shape, Kind, Op, Origin, OverlayDevice, Request,
 };
-use syncline_jbd2::Journal;
+use syncline_jbd2::{Journal, RecoverOptions};
 use syncline_ondisk::bytes::put_le32;
 use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode, S_IFREG};
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
@@ -295,8 +295,17 @@ impl View {
             return Ok(());
         }
         let store = self.store()?;
-        let replayed = log_map(&store)
-            .and_then(|log| Ok(Journal::recover(&*self.dev, &log, Default::default())?));
+        let replay = |options| {
+            let log = log_map(&store)?;
+            Ok::<_, FsError>(Journal::recover(&*self.dev, &log, options)?)
+        };
+        // Nothing is written before the whole log was found good.
+        let mut replayed = replay(RecoverOptions::default());
+        if let Err(err) = &replayed {
+            let what = format!("parts of the log: {err}");
+            replayed = replay(RecoverOptions { salvage: true, ..RecoverOptions::default() });
+            self.missing.push(what);
+        }
         match replayed {
             Ok(recovery) if recovery.fast_commits > 0 => {
                 self.missing.push(format!("{} fast commits of the log", recovery.fast_commits));
