@@ -67,7 +67,7 @@ pub(crate) fn place(part: &args::Part) -> Part {
     }
 }
 
-/// What a command that reads makes of damage.
+/// How far a command that reads goes past damage.
 pub(crate) fn rescue(args: args::Rescued) -> Option<Rescue> {
     let asked = [(args.undelete, Rescue::All), (args.rescue, Rescue::Named)];
     asked.into_iter().find_map(|(is_asked, rescue)| is_asked.then_some(rescue))

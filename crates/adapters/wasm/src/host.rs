@@ -1,4 +1,4 @@
-//! What JavaScript gives: devices by number, the time, and places for what a call says meanwhile.
+//! Functions of JavaScript: devices by number, the time, and places for the output of a call.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the superblock, the journal and the space say.
+//! Facts of the superblock, the journal and the space.
 
 use std::path::Path;
 

@@ -46,7 +46,7 @@ pub struct Session {
 /// Work that the host watches.
 pub(crate) struct Watched<'a> {
     pub(crate) host: &'a dyn Host,
-    /// What was left out, at most [`REMARKS_MAX`].
+    /// Notes of files that were left out, at most [`REMARKS_MAX`].
     pub(crate) remarks: RefCell<Vec<String>>,
 }
 

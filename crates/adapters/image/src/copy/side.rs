@@ -103,7 +103,7 @@ pub(crate) trait Side {
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
-    /// What reads went past since the last call, because it is damaged.
+    /// Notes of the damage that reads went past since the last call.
     fn missing(&self) -> Vec<String> {
         Vec::new()
     }

@@ -291,7 +291,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// What a damaged source could not give is a failure of the file that lacks it.
+    /// Damage of the source is a failure of the file that it hit.
     fn keep_missing(&mut self) -> Result<()> {
         self.from.missing().into_iter().try_for_each(|what| self.keep(ImageError::Corrupt(what)))
     }
