@@ -102,7 +102,7 @@ impl Checker<'_> {
         }
         let mut marks = vec![0; self.geo.block_size];
         let mut dirs = 0;
-        for (bit, known) in (0..).zip(self.inodes.group(group)) {
+        for (bit, known) in (0..).zip(self.inodes.group(&self.geo, group)) {
             if known.used {
                 let _ = bitmap::set_range(&mut marks, bit, 1);
                 let set = bitmap::count_set(&map, bit, bit + 1) > 0;

@@ -215,9 +215,9 @@ impl Checker<'_> {
             self.note(kinds::ENTRY_TYPE, at, what);
         }
         if known.used {
-            if let Some(known) = self.inodes.at(&self.geo, target) {
+            self.inodes.change(&self.geo, target, |known| {
                 known.refs = known.refs.saturating_add(1);
-            }
+            });
         }
         Ok(known.used)
     }

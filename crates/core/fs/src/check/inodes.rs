@@ -69,9 +69,9 @@ impl Checker<'_> {
             let at = desc.bg_inode_table + u64::from(nr);
             if self.bad.is_marked(at) {
                 // Nothing is known of it, and it is not to be used.
-                if let Some(known) = self.inodes.at(&self.geo, ino) {
+                self.inodes.change(&self.geo, ino, |known| {
                     (known.used, known.system) = (true, true);
-                }
+                });
                 continue;
             }
             self.check_slot(ino, slot, at)?;
@@ -205,13 +205,13 @@ impl Checker<'_> {
         let (ino, raw) = (slot.ino, &slot.raw);
         let kind = file_type::from_mode(raw.i_mode);
         let has_imagic = self.compat(CompatFeatures::IMAGIC_INODES);
-        if let Some(known) = self.inodes.at(&self.geo, ino) {
+        self.inodes.change(&self.geo, ino, |known| {
             known.used = true;
             known.links = raw.i_links_count;
             known.file_type = kind;
             known.indexed = raw.has_flag(flags::INDEX);
             known.imagic = raw.has_flag(IMAGIC) && has_imagic;
-        }
+        });
         if raw.i_dtime != 0 && raw.i_links_count > 0 && !self.orphans.contains(&ino) {
             self.note(kinds::DTIME_SET, at, "has links and a deletion time");
         }

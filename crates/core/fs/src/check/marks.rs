@@ -1,4 +1,4 @@
-//! Memory of a check: one bit a cluster, a few bytes an inode, only for groups that use any.
+//! Memory of a check: one bit a cluster, two bytes an inode, only for groups that use any.
 //!
 //! Tested through `tests/it/check.rs`.
 
@@ -129,31 +129,68 @@ pub(super) struct Known {
     pub(super) imagic: bool,
 }
 
-/// Every inode in use, by group.
+/// Bits of a [`Known`] in two bytes: type, flags, links and references.
+const FLAGS_AT: u16 = 3;
+const LINKS_AT: u16 = 7;
+const REFS_AT: u16 = 11;
+/// Links or references that are not in the two bytes: all numbers from here on.
+const MANY: u16 = 15;
+
+/// Every inode in use, by group: two bytes for one with few links.
 #[derive(Default)]
 pub(super) struct KnownInodes {
-    groups: BTreeMap<u32, Vec<Known>>,
+    groups: BTreeMap<u32, Vec<u16>>,
+    /// Links and references of the others.
+    many: BTreeMap<u32, (u16, u16)>,
 }
 
 impl KnownInodes {
+    fn unpack(&self, ino: u32, word: u16) -> Known {
+        let flag = |nr: u16| word >> (FLAGS_AT + nr) & 1 != 0;
+        let few = |at: u16| word >> at & MANY;
+        let few = (few(LINKS_AT), few(REFS_AT));
+        let (links, refs) =
+            if few.0 < MANY { few } else { self.many.get(&ino).copied().unwrap_or(few) };
+        let (used, system, indexed, imagic) = (flag(0), flag(1), flag(2), flag(3));
+        Known { links, refs, file_type: (word & 7) as u8, used, system, indexed, imagic }
+    }
+
+    fn pack(&mut self, ino: u32, known: &Known) -> u16 {
+        let flags = [known.used, known.system, known.indexed, known.imagic];
+        let flags = (0..).zip(flags).fold(0, |all, (nr, flag)| all | u16::from(flag) << nr);
+        let is_many = known.links.max(known.refs) >= MANY;
+        if is_many {
+            self.many.insert(ino, (known.links, known.refs));
+        }
+        let (links, refs) = if is_many { (MANY, MANY) } else { (known.links, known.refs) };
+        u16::from(known.file_type & 7) | flags << FLAGS_AT | links << LINKS_AT | refs << REFS_AT
+    }
+
     /// Returns the findings about `ino`.
     pub(super) fn get(&self, geo: &Geometry, ino: u32) -> Known {
         let Some((group, index)) = geo.inode_group(ino) else { return Known::default() };
-        let known = self.groups.get(&group).and_then(|list| list.get(index as usize));
-        known.copied().unwrap_or_default()
+        let word = self.groups.get(&group).and_then(|list| list.get(index as usize));
+        word.map_or_else(Known::default, |word| self.unpack(ino, *word))
     }
 
-    /// The same, to be changed.
-    pub(super) fn at(&mut self, geo: &Geometry, ino: u32) -> Option<&mut Known> {
-        let (group, index) = geo.inode_group(ino)?;
+    /// Changes the findings about `ino`, if the volume has it.
+    pub(super) fn change(&mut self, geo: &Geometry, ino: u32, change: impl FnOnce(&mut Known)) {
+        let Some((group, index)) = geo.inode_group(ino) else { return };
+        let mut known = self.get(geo, ino);
+        change(&mut known);
+        let word = self.pack(ino, &known);
         let count = geo.inodes_per_group as usize;
-        let list = self.groups.entry(group).or_insert_with(|| vec![Known::default(); count]);
-        list.get_mut(index as usize)
+        let list = self.groups.entry(group).or_insert_with(|| vec![0; count]);
+        if let Some(place) = list.get_mut(index as usize) {
+            *place = word;
+        }
     }
 
-    /// The inodes of a group; empty if it has none in use.
-    pub(super) fn group(&self, group: u32) -> &[Known] {
-        self.groups.get(&group).map_or(&[], Vec::as_slice)
+    /// The inodes of a group; none if it has none in use.
+    pub(super) fn group(&self, geo: &Geometry, group: u32) -> impl Iterator<Item = Known> + '_ {
+        let first = group.saturating_mul(geo.inodes_per_group).saturating_add(1);
+        let words = self.groups.get(&group).map_or(&[][..], Vec::as_slice);
+        (first..).zip(words).map(|(ino, word)| self.unpack(ino, *word))
     }
 
     /// All in use, ascending.
@@ -161,7 +198,8 @@ impl KnownInodes {
         let per_group = geo.inodes_per_group;
         self.groups.iter().flat_map(move |(group, list)| {
             let first = group.saturating_mul(per_group).saturating_add(1);
-            (first..).zip(list.iter().copied()).filter(|(_, known)| known.used)
+            let all = (first..).zip(list).map(|(ino, word)| (ino, self.unpack(ino, *word)));
+            all.filter(|(_, known)| known.used)
         })
     }
 }

@@ -15,9 +15,10 @@
 //!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images.
 //! - Nothing is needed of the file system but a superblock that has a geometry, or a backup of it:
 //!   a mount may refuse what this checks. No bad block ends the check.
-//! - Memory: one bit a cluster and 10 bytes an inode for groups in use, some 80 bytes a directory
-//!   and 16 for each of its fragments, one directory's names as hashes, 24 bytes for each user with
-//!   a quota; at most [`FINDINGS_MAX`] findings are kept, the rest counted.
+//! - Memory: one bit a cluster and 2 bytes an inode (16 more from 15 links on) for groups in use,
+//!   some 80 bytes a directory and 16 for each of its fragments, one directory's names as hashes,
+//!   24 bytes for each user with a quota; at most [`FINDINGS_MAX`] findings are kept, the rest
+//!   counted.
 //! - No image makes it panic or go round: a block is walked into once, levels are bounded.
 //!
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. The
@@ -71,7 +72,7 @@ use xattrs::{ValueUse, XattrUse};
 use crate::error::Result;
 
 /// Memory of the cache of a check without a volume.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 4 << 20;
 /// Unreadable blocks that are noted one by one.
 const UNREADABLE_MAX: u32 = 100;
 

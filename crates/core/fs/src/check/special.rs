@@ -46,12 +46,12 @@ impl Checker<'_> {
     /// One reserved inode.
     pub(super) fn check_reserved(&mut self, slot: &Slot<'_>) -> Step {
         let (ino, raw) = (slot.ino, &slot.raw);
-        if let Some(known) = self.inodes.at(&self.geo, ino) {
+        self.inodes.change(&self.geo, ino, |known| {
             known.used = true;
             known.system = true;
             known.links = raw.i_links_count;
             known.file_type = file_type::from_mode(raw.i_mode);
-        }
+        });
         if ino == BAD_INO {
             return self.check_bad_blocks(raw);
         }

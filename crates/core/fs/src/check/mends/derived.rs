@@ -74,7 +74,8 @@ impl Mender<'_, '_> {
         let per_group = self.c.geo.inodes_per_group;
         let mut map = self.full_map(&[], per_group);
         let mut dirs = 0;
-        for (bit, known) in (0..).zip(self.c.inodes.group(group)).filter(|(_, known)| known.used) {
+        let inodes = self.c.inodes.group(&self.c.geo, group);
+        for (bit, known) in (0..).zip(inodes).filter(|(_, known)| known.used) {
             let _ = bitmap::set_range(&mut map, bit, 1);
             dirs += u32::from(known.file_type == syncline_ondisk::dir::file_type::DIR);
         }
