@@ -40,7 +40,7 @@ pub(super) struct Mapped {
     pub(super) nodes: Vec<u64>,
 }
 
-/// What a walk keeps of the map.
+/// Parts of the map that a walk keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
     Nothing,

@@ -1,4 +1,4 @@
-//! What follows from all the rest: link counts, bitmaps, counters.
+//! Link counts, bitmaps and counters, which follow from all the rest.
 
 use syncline_ondisk::bitmap;
 use syncline_ondisk::bytes::put_le16;

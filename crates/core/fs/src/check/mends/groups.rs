@@ -126,7 +126,7 @@ impl Mender<'_, '_> {
         Ok(GroupDesc::decode(bytes).ok())
     }
 
-    /// What the backup in group 1 says of a group.
+    /// The descriptor of a group in the backup of group 1.
     fn backup_desc(&mut self, group: u32) -> Step<Option<GroupDesc>> {
         let geo = &self.c.geo;
         let (nr, offset) = geo.desc_slot(group);

@@ -91,7 +91,7 @@ pub(crate) fn inspect(
     Ok((report, edits.unwrap_or_else(|Stop::Asked| Vec::new())))
 }
 
-/// What is to be mended: each finding is asked about once.
+/// The choice of findings to mend: each is asked about once.
 pub(crate) struct Answers<'a> {
     ask: &'a mut dyn FnMut(&Finding) -> bool,
     given: BTreeMap<String, bool>,
