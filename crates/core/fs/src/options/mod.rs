@@ -55,7 +55,7 @@ pub enum OnError {
 /// How much a read-only mount makes of a damaged volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rescue {
-    /// What the directories name (`rescue`).
+    /// Files that directories name (`rescue`).
     Named,
     /// Deleted files and inodes without a name, too (`undelete`).
     All,

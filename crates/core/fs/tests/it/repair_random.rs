@@ -22,7 +22,7 @@ const FEATURES: [&str; 6] = [
     "metadata_csum,bigalloc,64bit",
     "^metadata_csum,quota,large_dir,ea_inode",
 ];
-/// What is done to an image afterwards, as commands of debugfs.
+/// Commands of debugfs, for the image afterwards.
 const MORE: &str = "ea_set /wide/name-7 user.one value\nea_set /big user.two other\n\
                     ln /big /deep/link\nsif /big links_count 2\nmknod pipe p\nmknod disk b 8 1\n\
                     rm /wide/name-9\n";

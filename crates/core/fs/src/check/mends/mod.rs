@@ -271,7 +271,7 @@ impl<'m, 'c> Mender<'m, 'c> {
         })
     }
 
-    /// What changes of blocks and inodes, each inode with its checksum.
+    /// Edits of the changed blocks and inodes, each inode with its checksum.
     fn take_edits(&mut self) -> Step<Vec<Edit>> {
         for (ino, mut bytes) in std::mem::take(&mut self.slots) {
             let Some((block, offset)) = self.c.slot_place(ino)? else { continue };

@@ -6,7 +6,7 @@ use super::Mender;
 use crate::check::kinds::{self, Kind};
 use crate::check::{Step, kinds as k};
 
-/// What hides blocks that are in use.
+/// Findings that hide blocks in use.
 const HIDES_BLOCKS: [Kind; 6] = [
     k::UNREADABLE,
     k::INODE_TABLE_PLACE,
