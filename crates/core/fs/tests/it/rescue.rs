@@ -293,6 +293,18 @@ fn files_without_a_root_have_their_numbers() {
     }
 }
 
+#[test]
+fn a_volume_without_a_journal_is_read_without_the_list() {
+    if !require("a_volume_without_a_journal_is_read_without_the_list", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec { features: "^has_journal".into(), ..spec(1024) });
+    let _ = debugfs(image.path(), "write /etc/hostname f\n");
+    let volume = mount(&image.bytes(), "undelete").unwrap();
+    assert!(tree(&volume)["/f"].is_ok());
+    assert!(volume.take_missing()[0].starts_with("the list of what has no name"));
+}
+
 /// Deletes files by `delete`, and finds them again.
 fn undeletes(image: &TempImage, files: &[&str], delete: impl FnOnce(&TempImage), what: &str) {
     let sound = tree(&mount(&image.bytes(), "ro").unwrap());

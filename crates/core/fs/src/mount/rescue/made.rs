@@ -95,10 +95,11 @@ pub(super) fn make(view: &mut View) -> Result<()> {
     let made = (view.geo.first_ino..=view.geo.inodes_count).rev().find(is_free);
     let made = made.ok_or(FsError::NoSpace)?;
     entries.push((name, made, file_type::DIR));
-    let fresh = view.own_inode(S_IFDIR | 0o755, 0);
-    put_dir(view, &store, (ROOT_INO, root.unwrap_or(fresh)), &entries, &mut room)?;
+    // The root last: where there is no room for both, nothing names the other.
     let fresh = view.own_inode(S_IFDIR | 0o700, 0);
-    put_dir(view, &store, (made, fresh), &named, &mut room)
+    put_dir(view, &store, (made, fresh), &named, &mut room)?;
+    let fresh = view.own_inode(S_IFDIR | 0o755, 0);
+    put_dir(view, &store, (ROOT_INO, root.unwrap_or(fresh)), &entries, &mut room)
 }
 
 /// Writes a directory with these entries.

@@ -130,10 +130,15 @@ pub(super) fn mount(
     let names = match names {
         Ok(names) if view.options.rescue != Some(Rescue::All) => names,
         Err(err @ FsError::Unsupported(_)) => return Err(err),
-        _ => {
-            made::make(&mut view)?;
-            view.names()?
-        }
+        read => match (made::make(&mut view), read) {
+            (Ok(()), _) => view.names()?,
+            // Without a journal there is no room for the list, and no copy of an inode.
+            (Err(err), Ok(names)) => {
+                view.missing.push(format!("the list of what has no name: {err}"));
+                names
+            }
+            (Err(_), Err(err)) => return Err(err),
+        },
     };
     view.missing.into_iter().for_each(|what| names.note_missing(what));
     Ok(names)
