@@ -3,6 +3,8 @@
 
 #[cfg(not(any(unix, windows)))]
 mod other;
+#[cfg(not(unix))]
+mod ownerless;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -10,6 +12,8 @@ mod windows;
 
 #[cfg(not(any(unix, windows)))]
 pub(crate) use other::*;
+#[cfg(not(unix))]
+pub(crate) use ownerless::*;
 #[cfg(unix)]
 pub(crate) use unix::*;
 #[cfg(windows)]

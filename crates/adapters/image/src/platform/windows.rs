@@ -95,26 +95,6 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((0, hasher.finish()))
 }
 
-/// User and group of what is made: there are no such numbers here.
-pub(crate) fn user() -> (u32, u32) {
-    (0, 0)
-}
-
-/// Users and groups have no numbers here.
-pub(crate) fn user_of(_: &[u8]) -> Option<u32> {
-    None
-}
-
-/// As [`user_of`].
-pub(crate) fn group_of(_: &[u8]) -> Option<u32> {
-    None
-}
-
-/// Permissions that new files in an image do not get, as umask(2) mostly is.
-pub(crate) fn umask() -> u32 {
-    0o022
-}
-
 /// Locks of QEMU, through descriptors: Linux only.
 pub(crate) mod locks {
     use std::fs::File;
