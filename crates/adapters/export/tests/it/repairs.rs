@@ -3,7 +3,8 @@
 //! Oracle: a repair ends, e2fsck finds nothing after it, a second one changes nothing, and each
 //! file that `e2fsck -fy` keeps under its name is there with the same bytes. Fast commits are
 //! replayed by the kernel first: e2fsck 1.47 stops at an earlier transaction. Bytes are not
-//! compared then: the kernel leaves old blocks in the holes of a file whose inode was another one's.
+//! compared then: the kernel leaves old blocks in the holes of a file whose inode was another
+//! one's.
 //!
 //! `SYNCLINE_KERNEL_STATES=N` judges N states of each file system instead of the first 15.
 
