@@ -4,6 +4,7 @@
 //! discarded: with the same e2fsprogs two calls give the same bytes. Features are the installed
 //! mke2fs' defaults plus or minus what the spec says.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -238,6 +239,35 @@ pub fn debugfs(path: &Path, commands: &str) -> String {
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     text
+}
+
+/// Reads all regular files and symbolic links of an image with debugfs; a link has its target as
+/// bytes. What debugfs cannot read is missing.
+///
+/// # Panics
+/// If debugfs cannot be run, or the temporary directory takes no files.
+#[must_use]
+pub fn files_of(image: &Path) -> BTreeMap<String, Vec<u8>> {
+    let place = tempfile::tempdir().expect("the temporary directory takes files");
+    let _ = debugfs(image, &format!("rdump / {}\n", place.path().display()));
+    let mut found = BTreeMap::new();
+    let mut next = vec![place.path().to_owned()];
+    while let Some(dir) = next.pop() {
+        for entry in std::fs::read_dir(&dir).expect("debugfs made it").flatten() {
+            let path = entry.path();
+            let kind = entry.file_type().expect("it is there");
+            let name = path.strip_prefix(place.path()).expect("it is below").display().to_string();
+            if kind.is_dir() {
+                next.push(path);
+            } else if kind.is_symlink() {
+                let target = std::fs::read_link(&path).expect("it is there");
+                found.insert(name, target.into_os_string().into_encoded_bytes());
+            } else if kind.is_file() {
+                found.insert(name, std::fs::read(&path).expect("it is there"));
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ impl LoopDevice {
         Self::attach_with(&["-r"], image)
     }
 
+    /// As [`LoopDevice::attach`], past the page cache of the file.
+    pub fn attach_direct(image: &Path) -> Result<Arc<Self>, String> {
+        Self::attach_with(&["--direct-io=on"], image)
+    }
+
     fn attach_with(flags: &[&str], image: &Path) -> Result<Arc<Self>, String> {
         let flags = flags.iter().chain(&["-f", "--show"]).map(std::ffi::OsStr::new);
         let arguments: Vec<_> = flags.chain([image.as_os_str()]).collect();

@@ -26,7 +26,7 @@ use syncline_testkit::{
     ImageSpec, Need, Random, debugfs, e2fsck_clean, e2fsck_preen, mkfs, require,
 };
 
-use crate::kernel::KernelMount;
+use crate::kernel::ExportMount;
 
 const HOME: u64 = 8 << 20;
 const LOG: u64 = 4 << 20;
@@ -83,7 +83,7 @@ type Synced = BTreeMap<String, Vec<u8>>;
 struct Bench {
     medium: Arc<CrashDevice>,
     device: Arc<Watched>,
-    mount: KernelMount,
+    mount: ExportMount,
     /// By mark.
     history: Mutex<Vec<Synced>>,
 }
@@ -113,7 +113,7 @@ impl Bench {
             blind: AtomicBool::new(false),
             relaxed_writes: AtomicU64::new(0),
         });
-        let mount = KernelMount::new(device.clone(), mode);
+        let mount = ExportMount::new(device.clone(), mode);
         Bench { medium, device, mount, history: Mutex::new(Vec::new()) }
     }
 

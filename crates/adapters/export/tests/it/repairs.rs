@@ -8,7 +8,6 @@
 //!
 //! `SYNCLINE_KERNEL_STATES=N` judges N states of each file system instead of the first 15.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,14 +17,14 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_fs::repair::Plan;
 use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, run};
-use syncline_testkit::{ImageSpec, Need, Random, debugfs, e2fsck_clean, mkfs, require};
+use syncline_testkit::{ImageSpec, Need, Random, e2fsck_clean, files_of, mkfs, require};
 
-use crate::kernel::KernelMount;
+use crate::kernel::ExportMount;
 
 const SIZE_BYTES: u64 = 12 << 20;
 
 /// Files and directories come and go; some are synced.
-fn work(mount: &KernelMount, seed: u64) {
+fn work(mount: &ExportMount, seed: u64) {
     let mut random = Random::new(seed);
     let name = |random: &mut Random| {
         let dir = random.below(4);
@@ -66,26 +65,6 @@ fn work(mount: &KernelMount, seed: u64) {
     }
 }
 
-/// Files with their bytes, without lost+found.
-fn files(image: &Path) -> BTreeMap<String, Vec<u8>> {
-    let place = tempfile::tempdir().unwrap();
-    let _ = debugfs(image, &format!("rdump / {}\n", place.path().display()));
-    let mut found = BTreeMap::new();
-    let mut next = vec![place.path().to_owned()];
-    while let Some(dir) = next.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap().flatten() {
-            let name = entry.path().strip_prefix(place.path()).unwrap().display().to_string();
-            let kind = entry.file_type().unwrap();
-            if kind.is_dir() && name != "lost+found" {
-                next.push(entry.path());
-            } else if kind.is_file() {
-                found.insert(name, std::fs::read(entry.path()).unwrap());
-            }
-        }
-    }
-    found
-}
-
 fn judge(state: &CrashState, fast_commit: bool) -> Result<(), String> {
     let dev: Arc<dyn BlockDevice> = Arc::new(state.image.snapshot());
     let dir = tempfile::tempdir().unwrap();
@@ -117,8 +96,9 @@ fn judge(state: &CrashState, fast_commit: bool) -> Result<(), String> {
     if e2fsck_clean(&stock).is_err() {
         return Ok(());
     }
-    let found = files(&own);
-    for (name, bytes) in files(&stock) {
+    let found = files_of(&own);
+    let stock = files_of(&stock).into_iter().filter(|(name, _)| !name.starts_with("lost+found/"));
+    for (name, bytes) in stock {
         let is_kept = |own: &Vec<u8>| fast_commit || *own == bytes;
         if !found.get(&name).is_some_and(is_kept) {
             return Err(format!("{name} is lost, which e2fsck keeps"));
@@ -152,7 +132,7 @@ fn what_a_power_cut_leaves_of_a_kernels_ext4_is_mended() {
         });
         let base = MemoryDevice::from_bytes(&image.bytes());
         let medium = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
-        let mount = KernelMount::new(medium.clone(), mode);
+        let mount = ExportMount::new(medium.clone(), mode);
         work(&mount, nr);
         let explorer = Explorer::new(medium.log());
         drop(mount);

@@ -78,7 +78,7 @@ kinds! { true:
     EXTENT_UNWRITTEN_DIR, "directory-block-unwritten", "mark the block as written";
     BLOCK_RANGE, "block-out-of-range", "clear the pointer";
     BLOCK_TOO_FAR, "block-beyond-largest-file", "clear the pointer";
-    BLOCK_TWICE, "block-used-twice", "copy the block";
+    BLOCK_TWICE, "block-used-twice", "copy the blocks, or delete the file if there is no room";
     CLUSTER, "cluster-misaligned", "copy the cluster";
     DIR_HOLE, "directory-hole", "close the hole";
     DIR_EMPTY, "directory-without-blocks", "clear the inode";

@@ -27,6 +27,8 @@ const NAMES: [&str; 3] = ["user", "group", "project"];
 pub(super) const LEAF_HEADER: usize = 16;
 pub(super) const ENTRY: usize = 72;
 pub(super) const LEVELS: u32 = 4;
+/// Largest quota file of e2fsprogs.
+pub(super) const SIZE_MAX: u64 = 1 << 31;
 /// Wrong ids that are noted for each quota.
 const NOTED: usize = 8;
 
@@ -85,9 +87,8 @@ impl Checker<'_> {
     pub(super) fn check_quota(&mut self) -> Step {
         for (kind, ino) in (0..).zip(self.quota_inodes()) {
             let Some(found) = self.usage.of(kind).cloned() else { continue };
-            let runs = self.files.get(&ino).map(|(_, runs)| runs.clone());
-            let said = match runs {
-                Some(runs) => self.read_quota(kind, &runs)?,
+            let said = match self.files.get(&ino).cloned() {
+                Some((raw, runs)) => self.read_quota(kind, raw.i_size, &runs)?,
                 None => Err("the quota is not in use".into()),
             };
             let at = At::ino(ino);
@@ -130,6 +131,7 @@ impl Checker<'_> {
     fn read_quota(
         &mut self,
         kind: usize,
+        size_bytes: u64,
         runs: &Runs,
     ) -> Step<std::result::Result<BTreeMap<u32, Used>, String>> {
         let Some(head) = self.quota_block(runs, 0)? else {
@@ -137,6 +139,13 @@ impl Checker<'_> {
         };
         if le32(&head, 0) != MAGIC[kind] || le32(&head, 4) != 1 {
             return Ok(Err("the quota does not have its magic".into()));
+        }
+        // Blocks, the first free one, the first with a free entry.
+        let [blocks, free, spare] = [20, 24, 28].map(|at| le32(&head, at));
+        let room = size_bytes.div_ceil(BLOCK as u64);
+        if size_bytes > SIZE_MAX || u64::from(blocks) > room || free.max(spare) >= blocks {
+            let what = format!("a quota of {size_bytes} bytes with {blocks} blocks");
+            return Ok(Err(what));
         }
         let mut said = BTreeMap::new();
         // A block that was seen on a level is not walked into again.
@@ -146,7 +155,8 @@ impl Checker<'_> {
             if !seen.insert((nr, level)) {
                 continue;
             }
-            let Some(block) = self.quota_block(runs, nr)? else {
+            let block = if nr < blocks { self.quota_block(runs, nr)? } else { None };
+            let Some(block) = block else {
                 return Ok(Err(format!("the quota does not have its block {nr}")));
             };
             if level < LEVELS {

@@ -18,7 +18,7 @@
 //! It mends what e2fsck mends, by the same rules (`check/mends`). The exceptions:
 //! - A directory whose names fold case, or has fewer names than blocks, loses an index that is
 //!   wrong. Others get a new one.
-//! - Nothing is deleted to make room. Where copies or lost+found have none, the errors stay.
+//! - Where lost+found has no room, the errors stay.
 //! - Fields of the superblock are mended only by a backup.
 //! - A journal on another device is not replayed, and one with unknown features stays.
 //!

@@ -1,9 +1,8 @@
 //! Repairs by kind of damage: e2fsck finds nothing afterwards, a second repair changes nothing, and
 //! every file that the damage left has its name and its bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +10,9 @@ use syncline_device::{
     BlockDevice, DeviceError, Geometry, Kind, MemoryDevice, Op, Origin, Request,
 };
 use syncline_fs::repair::Plan;
-use syncline_testkit::{ImageSpec, Need, TempImage, debugfs, e2fsck_clean, mkfs, require};
+use syncline_testkit::{
+    ImageSpec, Need, TempImage, debugfs, e2fsck_clean, files_of, mkfs, require,
+};
 
 use crate::bed::{Bed, names, owner};
 
@@ -91,31 +92,6 @@ fn image(features: &str) -> TempImage {
     image
 }
 
-/// Names and bytes of files and symbolic links.
-fn files(image: &Path) -> BTreeMap<String, Vec<u8>> {
-    let place = tempfile::tempdir().expect("scratch space");
-    let _ = debugfs(image, &format!("rdump / {}\n", place.path().display()));
-    let mut found = BTreeMap::new();
-    let mut next = vec![place.path().to_owned()];
-    while let Some(dir) = next.pop() {
-        for entry in fs::read_dir(&dir).expect("debugfs made it").flatten() {
-            let path = entry.path();
-            let kind = entry.file_type().expect("it is there");
-            let name = path.strip_prefix(place.path()).expect("it is below");
-            let name = name.display().to_string();
-            if kind.is_dir() {
-                next.push(path);
-            } else if kind.is_symlink() {
-                let target = fs::read_link(&path).expect("it is there");
-                found.insert(name, target.into_os_string().into_encoded_bytes());
-            } else {
-                found.insert(name, fs::read(&path).expect("it is there"));
-            }
-        }
-    }
-    found
-}
-
 fn repaired(image: &TempImage, what: &str) {
     let bytes = image.bytes();
     let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
@@ -137,7 +113,7 @@ fn each_kind_of_damage_is_mended_and_the_rest_is_kept() {
         return;
     }
     let sound = [EXTENTS, POINTERS].map(|features| (features, image(features)));
-    let trees = sound.each_ref().map(|(_, image)| files(image.path()));
+    let trees = sound.each_ref().map(|(_, image)| files_of(image.path()));
     for (features, commands, gone, new) in DAMAGES {
         let of = usize::from(features != EXTENTS);
         let image = sound[of].1.duplicate();
@@ -145,7 +121,7 @@ fn each_kind_of_damage_is_mended_and_the_rest_is_kept() {
         let what = format!("{features}: {commands}");
         assert!(image.bytes() != sound[of].1.bytes(), "{what}: {said}");
         repaired(&image, &what);
-        let found = files(image.path());
+        let found = files_of(image.path());
         for (name, bytes) in &trees[of] {
             let is_kept = found.get(name) == Some(bytes);
             assert_eq!(is_kept, !gone.contains(&name.as_str()), "{what}: {name}");
@@ -164,13 +140,13 @@ fn names_that_are_there_twice_are_renamed() {
     let image = image(POINTERS);
     let commands = "write /etc/passwd aaaa\nwrite /etc/hosts aaab\n";
     let _ = debugfs(image.path(), commands);
-    let before = files(image.path());
+    let before = files_of(image.path());
     let mut bytes = image.bytes();
     let at = bytes.windows(4).position(|part| part == b"aaab").expect("the name is in the root");
     bytes[at..at + 4].copy_from_slice(b"aaaa");
     fs::write(image.path(), &bytes).expect("scratch space");
     repaired(&image, "two names");
-    let after = files(image.path());
+    let after = files_of(image.path());
     let mut both = [&after["aaaa"], &after["aa~0"]];
     both.sort();
     let mut want = [&before["aaaa"], &before["aaab"]];
@@ -300,14 +276,14 @@ fn backups_are_mended_with_the_rest() {
         mended(dev.clone(), features);
         judged(&*dev, &image, features);
         // The primary goes now: the backup alone leads to everything.
-        let trees = files(image.path());
+        let trees = files_of(image.path());
         let mut bytes = image.bytes();
         bytes[1024..4096].fill(0);
         fs::write(image.path(), &bytes).expect("scratch space");
         let dev = device(&image);
         mended(dev.clone(), features);
         judged(&*dev, &image, features);
-        assert!(files(image.path()) == trees, "{features}: files are lost");
+        assert!(files_of(image.path()) == trees, "{features}: files are lost");
     }
 }
 
@@ -353,7 +329,7 @@ fn blocks_that_cannot_be_read_are_written_and_mended() {
         return;
     }
     let sound = image(EXTENTS);
-    let trees = files(sound.path());
+    let trees = files_of(sound.path());
     let stat = debugfs(sound.path(), "blocks /d\nblocks /wide\nimap /f\n");
     let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse().ok());
     let blocks: Vec<u64> = stat.lines().filter_map(number).collect();
@@ -373,7 +349,7 @@ fn blocks_that_cannot_be_read_are_written_and_mended() {
         mended(above, &what);
         assert!(dev.bad.lock().is_empty(), "{what}: some are still bad");
         judged(&*below, &image, &what);
-        let found = files(image.path());
+        let found = files_of(image.path());
         for (name, bytes) in &trees {
             let base = name.rsplit('/').next().unwrap_or(name);
             let is_kept = found.values().any(|other| other == bytes);
@@ -414,4 +390,40 @@ fn a_log_is_replayed_whatever_the_superblock_says() {
         let listed = debugfs(bed.image.path(), "ls -p /\n");
         assert_eq!(listed.matches("/dir-").count(), 20, "{what}: {listed}");
     }
+}
+
+/// A header of a quota that e2fsck does not take is found, and the quota is written again.
+#[test]
+fn headers_of_quotas_are_checked() {
+    if !require("headers_of_quotas_are_checked", &[Need::E2fsck]) {
+        return;
+    }
+    let sound = mkfs(&ImageSpec {
+        block_size_bytes: 1024,
+        features: "quota".into(),
+        ..ImageSpec::default()
+    });
+    let listed = debugfs(sound.path(), "blocks <3>\n");
+    let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse().ok());
+    let block: usize = listed.lines().find_map(number).expect("debugfs names the blocks");
+    // Blocks (6 here), the first free one, the first with a free entry, a reference in the tree.
+    for (at, value) in
+        [(20, 7), (20, 1000), (20, 2), (24, 6), (24, 1000), (28, 6), (28, 1000), (1024, 9)]
+    {
+        let what = format!("{value} at byte {at}");
+        let image = sound.duplicate();
+        let mut bytes = image.bytes();
+        let at = block * 1024 + at;
+        bytes[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+        fs::write(image.path(), bytes).expect("scratch space");
+        e2fsck_clean(image.path()).expect_err(&what);
+        let dev = device(&image);
+        mended(dev.clone(), &what);
+        judged(&*dev, &image, &what);
+    }
+    let image = sound.duplicate();
+    let _ = debugfs(image.path(), "sif <3> size 8589940736\n");
+    let dev = device(&image);
+    mended(dev.clone(), "size");
+    judged(&*dev, &image, "size");
 }

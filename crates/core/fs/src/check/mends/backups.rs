@@ -1,4 +1,4 @@
-//! Copies of superblock and descriptors, when all else is mended.
+//! Totals in the superblock, and copies of superblock and descriptors, when all else is mended.
 //!
 //! A copy is written again only if it is of no use as a backup: features, sizes or the UUID differ,
 //! or a bitmap or table has another place in it. Counts in copies are old, as Linux leaves them.
@@ -13,6 +13,24 @@ use super::superblock::CHECKSUM_AT;
 use crate::check::Step;
 
 impl Mender<'_, '_> {
+    /// Free blocks and inodes of all groups: hints, which no check counts as errors.
+    pub(super) fn mend_totals(&mut self) -> Step {
+        let (mut blocks, mut inodes) = (0_u64, 0_u32);
+        for group in 0..self.c.geo.group_count {
+            let Some(desc) = self.c.desc(group)? else { return Ok(()) };
+            blocks += u64::from(desc.bg_free_blocks_count) << self.c.cluster_bits;
+            inodes += desc.bg_free_inodes_count;
+        }
+        let wide = self.c.sb.is_64bit();
+        self.change_super(|sb| {
+            put_le32(sb, 0x0c, (blocks & 0xffff_ffff) as u32);
+            put_le32(sb, 0x10, inodes);
+            if wide {
+                put_le32(sb, 0x158, (blocks >> 32) as u32);
+            }
+        })
+    }
+
     pub(super) fn mend_backups(&mut self) -> Step {
         let geo = self.c.geo.clone();
         let block = SUPERBLOCK_OFFSET >> geo.block_bits;

@@ -99,13 +99,14 @@ impl Mender<'_, '_> {
         if told.is_some() {
             return Ok(told);
         }
-        if self.c.report.more > 0 || self.c.cluster_bits > 0 {
+        if self.c.report.more > 0 {
             return Ok(None);
         }
-        let mut found = self.take_in_group(group, len)?;
+        let clusters = len.div_ceil(1 << self.c.cluster_bits);
+        let mut found = self.take_in_group(group, clusters)?;
         if found.is_none() && self.c.geo.flex_bg {
             for other in 0..self.c.geo.group_count {
-                found = self.take_in_group(other, len)?;
+                found = self.take_in_group(other, clusters)?;
                 if found.is_some() {
                     break;
                 }

@@ -8,7 +8,7 @@
 //!   1 superblock  features, the primary from a backup      6 dirs     entries, blocks, indexes
 //!   2 groups      descriptors, misplaced bitmaps, tables    7 links    lost+found, `..`
 //!   3 special     reserved inodes, root, orphans            8 derived  bitmaps, counts, quota
-//!   4 inodes      fields, attributes, maps                  9 backups  of superblock, descriptors
+//!   4 inodes      fields, attributes, maps                  9 backups  totals, and all copies
 //!   5 shared      blocks with two owners
 //! ```
 //!
@@ -176,6 +176,7 @@ impl<'m, 'c> Mender<'m, 'c> {
         }
         if self.errors.is_empty() {
             if has_mended && self.refused.is_empty() {
+                self.mend_totals()?;
                 self.mend_backups()?;
             }
             return self.take_edits();

@@ -12,7 +12,7 @@ use super::Mender;
 use crate::check::Step;
 use crate::check::kinds as k;
 use crate::check::marks::Runs;
-use crate::check::quota::{BLOCK, ENTRY, LEAF_HEADER, LEVELS, MAGIC};
+use crate::check::quota::{BLOCK, ENTRY, LEAF_HEADER, LEVELS, MAGIC, SIZE_MAX};
 
 /// Entries of a leaf.
 const PER_LEAF: usize = (BLOCK - LEAF_HEADER) / ENTRY;
@@ -114,6 +114,9 @@ impl Mender<'_, '_> {
         let head = [MAGIC[kind], 1, grace[0], grace[1], 0, count, 0, spare];
         for (i, word) in head.into_iter().enumerate() {
             put_le32(&mut file[0], 4 * i, word);
+        }
+        if self.raw(ino)?.is_some_and(|raw| raw.i_size > SIZE_MAX) {
+            return self.move_quota(ino, count);
         }
         let mut places = Vec::new();
         for nr in 0..count {

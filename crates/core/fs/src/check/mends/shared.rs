@@ -1,6 +1,8 @@
-//! Blocks with two owners: all but the first get copies of their own.
+//! Blocks with two owners: all but the first get copies of their own. Where there is no room for
+//! them, the first file that needs copies is deleted, as e2fsck does.
 //!
-//! An extent of which a part is shared is copied as a whole, so that the tree keeps its size.
+//! Copies are in one piece if there is one of that size. What is above [`COPIED_MAX`] is left for
+//! the next round.
 
 use std::mem;
 
@@ -24,6 +26,7 @@ impl Mender<'_, '_> {
         let mut inodes = self.inodes_with(&[k::BLOCK_TWICE]);
         inodes.extend(self.inodes_with(&[k::CLUSTER]));
         let mut room = COPIED_MAX >> self.c.geo.block_bits;
+        let (mut is_stuck, mut homeless) = (self.sees_all(), None);
         for ino in inodes {
             let Some(raw) = self.raw(ino)? else { continue };
             let is_plain = ino >= self.c.geo.first_ino || ino == ROOT_INO || self.c.keeps_file(ino);
@@ -31,14 +34,19 @@ impl Mender<'_, '_> {
                 continue;
             }
             let mut others = (mem::take(&mut self.slots), mem::take(&mut self.blocks));
-            // Where there is no room for all of one, it stays as it is.
             if self.copy_shared(ino, &raw, &mut room)? {
+                is_stuck = false;
                 others.0.append(&mut self.slots);
                 others.1.append(&mut self.blocks);
+            } else {
+                homeless.get_or_insert(ino);
             }
             (self.slots, self.blocks) = others;
         }
-        Ok(())
+        match homeless.filter(|ino| is_stuck && *ino >= self.c.geo.first_ino) {
+            Some(ino) => self.clear_inode(ino),
+            None => Ok(()),
+        }
     }
 
     /// True if a block has another owner that came first.
@@ -86,24 +94,41 @@ impl Mender<'_, '_> {
 
     fn copy_extents(&mut self, ino: u32, raw: &Inode, room: &mut u64) -> Step<bool> {
         let mapped = self.rewalk(ino, raw)?;
-        let mut extents = mapped.extents;
+        let extents = mapped.extents;
         if self.c.cluster_bits > 0 {
             return self.copy_clusters(ino, raw, (&extents, mapped.nodes), room);
         }
         let mut is_changed = false;
-        for extent in &mut extents {
-            let (start, len) = (extent.start, u64::from(extent.len));
-            if !(start..start + len).any(|block| self.is_shared(block)) {
-                continue;
+        let mut whole = Vec::new();
+        for mut rest in extents {
+            let mut most = rest.len;
+            while rest.len > 0 {
+                let is_shared = self.is_shared(rest.start);
+                let like = |nr: &u32| self.is_shared(rest.start + u64::from(*nr)) == is_shared;
+                let mut part =
+                    Extent { len: (0..rest.len).take_while(like).count() as u32, ..rest };
+                if is_shared && *room > 0 {
+                    let most_now = most.min(u32::try_from(*room).unwrap_or(u32::MAX));
+                    part.len = part.len.min(most_now);
+                    let Some(new) = self.take_clusters(part.len)? else {
+                        if part.len == 1 {
+                            return Ok(false);
+                        }
+                        most = part.len / 2;
+                        continue;
+                    };
+                    self.copy_run(&part, new)?;
+                    *room -= u64::from(part.len);
+                    (part.start, is_changed) = (new, true);
+                }
+                rest.block = rest.block.saturating_add(part.len);
+                rest.start += u64::from(part.len);
+                rest.len -= part.len;
+                super::grow::append(&mut whole, part);
             }
-            let next = if len <= *room { self.take_clusters(extent.len)? } else { None };
-            let Some(new) = next else { return Ok(false) };
-            *room -= len;
-            self.copy_run(extent, new)?;
-            (extent.start, is_changed) = (new, true);
         }
         if is_changed || mapped.nodes.iter().any(|node| self.is_shared(*node)) {
-            self.write_extents(ino, raw, &extents, mapped.nodes)?;
+            self.write_extents(ino, raw, &whole, mapped.nodes)?;
         }
         Ok(true)
     }
@@ -151,8 +176,8 @@ impl Mender<'_, '_> {
                     && !self.is_shared(part.start)
             };
             let mut new = None;
-            if !parts.iter().all(is_right) {
-                new = if *room > u64::from(mask) { self.take_clusters(1)? } else { None };
+            if !parts.iter().all(is_right) && *room > u64::from(mask) {
+                new = self.take_clusters(1)?;
                 let Some(_) = new else { return Ok(false) };
                 *room -= u64::from(mask) + 1;
             }
@@ -183,9 +208,12 @@ impl Mender<'_, '_> {
         if block == 0 || !self.c.in_volume(block) {
             return Ok(true);
         }
+        if self.is_shared(block) && *room == 0 {
+            return Ok(true);
+        }
         if self.is_shared(block) {
             let Some(bytes) = self.view(block)? else { return Ok(false) };
-            let Some(new) = self.take_block()?.filter(|_| *room > 0) else { return Ok(false) };
+            let Some(new) = self.take_block()? else { return Ok(false) };
             let new = new + (block & ((1 << self.c.cluster_bits) - 1));
             *room -= 1;
             self.put(new, bytes);
