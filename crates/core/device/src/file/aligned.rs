@@ -54,17 +54,32 @@ impl AlignedBuffer {
     }
 }
 
-/// Keeps at most so many buffers of the largest request; larger ones are not kept.
+/// log2 of the size of the smallest and of the largest buffers that are kept.
+const SMALLEST: u32 = 14;
+const LARGEST: u32 = MAX_REQUEST_BYTES.ilog2();
+
+/// Keeps buffers of sizes that are powers of two; larger ones than the largest request are not kept.
 #[derive(Debug)]
 pub(super) struct Pool {
-    free: Mutex<Vec<AlignedBuffer>>,
-    keep: usize,
+    kept: Mutex<Kept>,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    free: [Vec<AlignedBuffer>; (LARGEST - SMALLEST + 1) as usize],
+    bytes: usize,
 }
 
 impl Pool {
-    /// An empty pool.
-    pub(super) fn new(keep: usize) -> Self {
-        Pool { free: Mutex::default(), keep }
+    /// An empty pool, which keeps at most so many bytes.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Pool { kept: Mutex::default(), bytes_max }
+    }
+
+    /// log2 of the size of a buffer for `len` bytes, from [`SMALLEST`] on.
+    fn class(len: usize) -> usize {
+        (len.max(1).next_power_of_two().ilog2().max(SMALLEST) - SMALLEST) as usize
     }
 
     /// A buffer of this length; what it holds is left over from before.
@@ -72,17 +87,27 @@ impl Pool {
         if len > MAX_REQUEST_BYTES as usize {
             return AlignedBuffer::new(len);
         }
-        let free = self.free.lock().pop();
-        let mut buffer = free.unwrap_or_else(|| AlignedBuffer::new(MAX_REQUEST_BYTES as usize));
+        let class = Self::class(len);
+        let size = 1 << (class as u32 + SMALLEST);
+        let mut kept = self.kept.lock();
+        let free = kept.free.get_mut(class).and_then(Vec::pop);
+        kept.bytes -= free.as_ref().map_or(0, |_| size);
+        drop(kept);
+        let mut buffer = free.unwrap_or_else(|| AlignedBuffer::new(size));
         buffer.len = len;
         buffer
     }
 
     /// Gives one back.
     pub(super) fn give(&self, buffer: AlignedBuffer) {
-        let mut free = self.free.lock();
-        if free.len() < self.keep && buffer.store.len() == MAX_REQUEST_BYTES as usize + ALIGN {
+        let size = buffer.store.len() - ALIGN;
+        let mut kept = self.kept.lock();
+        if size > MAX_REQUEST_BYTES as usize || kept.bytes + size > self.bytes_max {
+            return;
+        }
+        if let Some(free) = kept.free.get_mut(Self::class(size)) {
             free.push(buffer);
+            kept.bytes += size;
         }
     }
 }

@@ -144,7 +144,7 @@ impl FileDevice {
             read_only,
         };
         let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
-        let pool = Pool::new(RING_ENTRIES);
+        let pool = Pool::new(RING_ENTRIES * MAX_REQUEST_BYTES as usize);
         FileDevice { buffered, direct, ring: None, pool, geometry, block_device, lock: None }
     }
 

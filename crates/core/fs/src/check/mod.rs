@@ -72,7 +72,7 @@ use xattrs::{ValueUse, XattrUse};
 use crate::error::Result;
 
 /// Memory of the cache of a check without a volume.
-const CACHE_BYTES: usize = 4 << 20;
+const CACHE_BYTES: usize = 2 << 20;
 /// Unreadable blocks that are noted one by one.
 const UNREADABLE_MAX: u32 = 100;
 
