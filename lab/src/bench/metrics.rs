@@ -9,6 +9,8 @@
 //! (`syncline_device::Counts`). `write_amplification` is bytes programmed for each byte the host
 //! wrote. `nand_page_programs` holds data and map pages.
 
+use std::collections::BTreeMap;
+
 use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
@@ -146,6 +148,9 @@ pub struct Metrics {
     pub latency_us_p99: f64,
     /// Slowest call, microseconds.
     pub latency_us_max: f64,
+    /// Percentiles that were asked for, microseconds by the percentile (`99.9`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub latency_us_percentiles: BTreeMap<String, f64>,
     /// Bytes handed to write calls; for reads, bytes read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_bytes: Option<u64>,
@@ -212,6 +217,13 @@ impl DeviceMetrics {
 }
 
 impl Metrics {
+    /// Adds percentiles of the timed calls.
+    pub(crate) fn with_percentiles(mut self, timer: &Timer, percentiles: &[f64]) -> Metrics {
+        let of = |percent: &f64| (percent.to_string(), timer.percentile_us(*percent));
+        self.latency_us_percentiles = percentiles.iter().map(of).collect();
+        self
+    }
+
     /// Puts the figures together. `device` is absent on a mounted directory.
     pub fn new(
         operations: u64,
@@ -236,6 +248,7 @@ impl Metrics {
             latency_us_p50: timer.percentile_us(50.0),
             latency_us_p99: timer.percentile_us(99.0),
             latency_us_max: timer.max_us(),
+            latency_us_percentiles: BTreeMap::new(),
             app_bytes,
             app_calls: app.map(|app| app.calls).filter(|calls| *calls > 0),
         }
