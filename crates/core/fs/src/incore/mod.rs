@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use syncline_base::lockrank::{Mutex, RwLock};
 use syncline_jbd2::Tid;
-use syncline_ondisk::inode as disk;
+use syncline_ondisk::inode::{self as disk, Timestamp};
 
 use crate::pages::PageTree;
 use crate::ranks;
@@ -55,6 +55,8 @@ pub struct Inode {
     pub(crate) durability: AtomicU8,
     /// An atomic write of it has begun.
     pub(crate) has_atomic: AtomicBool,
+    /// A program may know mtime and ctime as they are now (`inode/times.rs`).
+    pub(crate) shown: AtomicBool,
 }
 
 /// The changeable part of an inode.
@@ -74,6 +76,9 @@ pub(crate) struct InodeState {
     pub(crate) data_changes: u64,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
+    /// The time of the last change, where `raw` has that of an earlier one for fsync to keep
+    /// (`inode/times.rs`).
+    pub(crate) newer: Option<Timestamp>,
     /// True if the file was truncated to zero since the last close: new data replaces old contents.
     pub(crate) write_at_close: bool,
     /// Newest transaction in which written extents became unwritten.
@@ -94,6 +99,7 @@ impl Inode {
             datasync_tid: synced,
             data_changes: 0,
             times_dirty: false,
+            newer: None,
             write_at_close: false,
             unwrote_tid: synced,
             orphan: None,
@@ -111,6 +117,8 @@ impl Inode {
             overwritten: AtomicU32::new(0),
             durability: AtomicU8::new(0),
             has_atomic: AtomicBool::new(false),
+            // Whoever read the slot before may have shown its times.
+            shown: AtomicBool::new(true),
         }
     }
 
