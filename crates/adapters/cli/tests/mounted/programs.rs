@@ -198,10 +198,12 @@ fn programs_that_compare_times(options: &str) {
     };
     let (dir, copy) = (m.at("work"), away.path().join("copy"));
     fs::create_dir(&dir).unwrap();
-    fs::write(dir.join("Makefile"), "out: in\n\tcat in > out\n").unwrap();
+    fs::write(dir.join("Makefile"), "out: in\n\tcat in > out\n\tsync out\n").unwrap();
     put(&dir.join("in"), 0);
     git(&dir, &["init", "-q"]);
-    for round in 1..=60 {
+    let sync = |path: &str| fs::File::open(dir.join(path)).unwrap().sync_all().unwrap();
+    ["Makefile", ".git/HEAD", ".git/config", ".git/refs"].into_iter().for_each(sync);
+    for round in 1..=30 {
         put(&dir.join("in"), round);
         let expected = fs::read(dir.join("in")).unwrap();
         if round % 10 == 0 {
@@ -217,7 +219,8 @@ fn programs_that_compare_times(options: &str) {
         // Times to the nanosecond: a whole second is the default.
         done(Command::new("rsync").args(["-t", "--modify-window=-1"]).arg(&source).arg(&copy));
         assert_eq!(fs::read(&copy).unwrap(), expected, "{options}: rsync, {round}");
-        git(&dir, &["add", "in"]);
+        git(&dir, &["-c", "core.fsync=all", "add", "in"]);
+        sync(".git");
         let staged = Command::new("git")
             .args(["-c", "safe.directory=*", "cat-file", "blob", ":in"])
             .current_dir(&dir)
