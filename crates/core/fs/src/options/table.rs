@@ -307,7 +307,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
          within MS. With relatime a read does not update atime if the write before it did not \
          update mtime. seen: programs see the times of Linux 6.13, and fsync keeps the new time \
          of a change if a program saw the old one, or if the last time that it kept is 100 ms old. \
-         After a crash a time that no program saw may be up to 100 ms too old.",
+         After a crash a time may be up to 100 ms older than the change, but is none that a \
+         program saw with other contents.",
         |o| match o.mtime_update {
             MtimeUpdate::Tick => None,
             MtimeUpdate::Interval(ms) => Some(ms.to_string()),

@@ -94,7 +94,7 @@ impl World {
     fn new(bed: &Bed, volume: Volume, subjects: Option<Vec<Subject>>) -> World {
         let inodes = inodes(bed, &volume);
         let subject = |inode: &InodeRef| {
-            let attr = volume.getattr(inode);
+            let attr = volume.getattr_unseen(inode);
             let (mtime, ctime) = (ns(attr.mtime), ns(attr.ctime));
             let state = State { key: key(&volume, inode), mtime, ctime, exact: true };
             Subject { states: vec![state], ..Subject::default() }
@@ -104,7 +104,7 @@ impl World {
         // Other numbers than those of the mount before.
         let changes = clock.now_ns() >> 10;
         let mut world = World { volume, clock, inodes, subjects, floor: 0, changes };
-        (0..=FILES).for_each(|n| world.look(n));
+        world.all_seen();
         world
     }
 
@@ -191,10 +191,14 @@ impl World {
 
     fn sync_all(&mut self) {
         self.volume.sync().expect("sync");
+        self.all_seen();
+    }
+
+    /// All states are on the device: a program that read it before, or a copy of it, has seen them.
+    fn all_seen(&mut self) {
         for subject in &mut self.subjects {
             let state = subject.last();
             subject.synced = subject.states.len() - 1;
-            // A copy of the device has it now.
             subject.looks.push((subject.synced, state.mtime, state.ctime));
             subject.queried = true;
         }
