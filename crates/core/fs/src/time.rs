@@ -30,11 +30,17 @@ pub(crate) fn fine(clock: &dyn Clock) -> (Timestamp, u64) {
     (from_ns(now), now)
 }
 
-/// Nanoseconds from `earlier` to `later`; `None` if `later` is earlier, or by years later.
-pub(crate) fn ns_between(earlier: Timestamp, later: Timestamp) -> Option<u64> {
-    let seconds = u64::try_from(later.seconds.checked_sub(earlier.seconds)?).ok()?;
-    let ns = seconds.checked_mul(NS_PER_S)?.checked_add(later.nanoseconds.into())?;
-    ns.checked_sub(earlier.nanoseconds.into())
+/// Nanoseconds from `earlier` to `later`; `None` if that is negative, or seconds.
+pub(crate) fn ns_between(earlier: Timestamp, later: Timestamp) -> Option<u32> {
+    let seconds = later.seconds.checked_sub(earlier.seconds).filter(|s| (0..2).contains(s))?;
+    (seconds as u32 * NS_PER_S as u32 + later.nanoseconds).checked_sub(earlier.nanoseconds)
+}
+
+/// The time `ns` nanoseconds later.
+pub(crate) fn later(time: Timestamp, ns: u32) -> Timestamp {
+    let ns = time.nanoseconds + ns;
+    let (carry, nanoseconds) = (ns / NS_PER_S as u32, ns % NS_PER_S as u32);
+    Timestamp { seconds: time.seconds + i64::from(carry), nanoseconds }
 }
 
 /// Algorithm 1 of the coarse-mtime paper: the new value of a timestamp that is `held`, at `now`

@@ -182,7 +182,7 @@ fn move_times_in_memory(inodes: &Inodes, inode: &Inode) -> bool {
     let mut st = inode.state.write();
     match stamp(inodes, inode, &st) {
         Stamp::Same => {}
-        Stamp::Memory(time) => keep_newer(inodes, inode, &mut st, time),
+        Stamp::Memory(ns) => keep_newer(inodes, inode, &mut st, ns),
         Stamp::Slot(mtime, ctime) if inodes.options.lazytime => {
             st.set_times(inode, mtime, ctime);
             st.raw.fit_times();

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use syncline_base::lockrank::{Mutex, RwLock};
 use syncline_jbd2::Tid;
-use syncline_ondisk::inode::{self as disk, Timestamp};
+use syncline_ondisk::inode as disk;
 
 use crate::pages::PageTree;
 use crate::ranks;
@@ -72,13 +72,13 @@ pub(crate) struct InodeState {
     pub(crate) sync_tid: Tid,
     /// Transaction that fdatasync must wait for.
     pub(crate) datasync_tid: Tid,
-    /// Counts the changes of `datasync_tid`.
-    pub(crate) data_changes: u64,
+    /// Counts the changes of `datasync_tid`, and wraps.
+    pub(crate) data_changes: u32,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
-    /// The time of the last change, where `raw` has that of an earlier one for fsync to keep
-    /// (`inode/times.rs`).
-    pub(crate) newer: Option<Timestamp>,
+    /// Nanoseconds from `raw.i_ctime` to the last change, where `raw` has the times of an earlier
+    /// one for fsync to keep (`inode/times.rs`); 0: it has those of the last one.
+    pub(crate) newer_by_ns: u32,
     /// True if the file was truncated to zero since the last close: new data replaces old contents.
     pub(crate) write_at_close: bool,
     /// Newest transaction in which written extents became unwritten.
@@ -99,7 +99,7 @@ impl Inode {
             datasync_tid: synced,
             data_changes: 0,
             times_dirty: false,
-            newer: None,
+            newer_by_ns: 0,
             write_at_close: false,
             unwrote_tid: synced,
             orphan: None,

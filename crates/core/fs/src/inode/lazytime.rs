@@ -39,13 +39,13 @@ fn write_times(inodes: &Inodes, all: bool) -> Result<()> {
             if all {
                 inode.shown.store(true, Ordering::Relaxed);
             }
-            st.newer.is_some() || all && st.times_dirty
+            st.newer_by_ns > 0 || all && st.times_dirty
         };
         if due {
             inodes.relieve_log()?;
             let mut h = inodes.start(2)?;
             let mut st = inode.state.write();
-            if st.newer.is_some() || st.times_dirty {
+            if st.newer_by_ns > 0 || st.times_dirty {
                 st.take_newer();
                 write_inode(inodes, &mut h, &inode, &mut st, Dirty::Times)?;
             }

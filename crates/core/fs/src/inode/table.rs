@@ -71,7 +71,7 @@ pub(crate) fn write_inode(
     st.sync_tid = h.tid();
     if dirty == Dirty::Data {
         st.datasync_tid = h.tid();
-        st.data_changes += 1;
+        st.data_changes = st.data_changes.wrapping_add(1);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   mtime_update=seen   programs see    the slot in the inode table has, for fsync
 //!   0 ms     write      0               0
-//!   8 ms     write      8 (`newer`)     0     nobody saw 0, so it may stand for both
+//!   8 ms     write      8               0     nobody saw 0, so it may stand for both
 //!            stat       8, `shown`
 //!   12 ms    write      12              12    8 was seen, so fsync keeps 12
 //!   112 ms   write      112             112   a step of 100 ms has ended
@@ -16,19 +16,20 @@
 //!   the next tick, so the times of two files have the order of their changes.
 //! - After a crash, no file whose change was synced has a time that a program saw with the contents
 //!   before that change. A time that is less than 100 ms too old was seen by nobody.
-//! - Later than `commit=` after a change, or after syncfs and unmount, the slot has the newest
-//!   time.
+//! - Twice `commit=` after a change, and after `syncline ctl sync` and unmount, the slot on the
+//!   device has the newest time.
 //!
 //! A look is [`crate::Volume::getattr`], which every reply with attributes is made of: stat and
 //! readdirplus of a mount, the attributes before and after an operation of NFS, stat of the
 //! libraries. The kernel shows attributes that it has cached only until the next write to the file.
 //! Where it stamps files itself (`writeback_cache`) it sends each time by setattr. Setattr counts
-//! as a look, because its caller knows the time. So does syncfs, because a copy of the device may
-//! follow, and the slot from which an inode is read, because an earlier mount may have shown it.
+//! as a look, because its caller knows the time. So does [`crate::Volume::sync`], because a copy of
+//! the device may follow, and the slot from which an inode is read, because an earlier mount may
+//! have shown it.
 //!
-//! Assumptions: a copy of the device without a syncfs before it is no look. The order of two
-//! files' times after a crash is that of their changes only if a program looked, or if 100 ms lay
-//! between them.
+//! Assumptions: who copies or reads the device below a mounted volume syncs the volume before. The
+//! order of two files' times after a crash is that of their changes only if a program looked, or if
+//! 100 ms lay between them. fdatasync keeps no times, as in ext4.
 //!
 //! No steps, only the finer times: with `sync=periodic`, where fsync writes no times of its own,
 //! and for inodes without nanoseconds. No finer times: with an interval, and without the option.
@@ -41,19 +42,19 @@ use crate::incore::{Inode, InodeState};
 use crate::inode::Inodes;
 use crate::options::{MtimeUpdate, SyncMode};
 use crate::store::Store;
-use crate::time::{self, NS_PER_S, Timestamp};
+use crate::time::{self, Timestamp};
 
 /// Longest time between the changes of a slot's times by changes that nobody watches (coarse-mtime
 /// paper, section 5).
-const STEP_NS: u64 = 100_000_000;
+const STEP_NS: u32 = 100_000_000;
 
 /// Times of a change of contents or names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
     /// Those that the inode has.
     Same,
-    /// Both this one, in memory.
-    Memory(Timestamp),
+    /// Both so many nanoseconds after the ctime of the slot, in memory.
+    Memory(u32),
     /// mtime and ctime, for the slot.
     Slot(Timestamp, Timestamp),
 }
@@ -61,18 +62,22 @@ pub(crate) enum Stamp {
 impl InodeState {
     /// mtime and ctime as programs see them.
     pub(crate) fn times(&self) -> (Timestamp, Timestamp) {
-        self.newer.map_or((self.raw.i_mtime, self.raw.i_ctime), |newer| (newer, newer))
+        if self.newer_by_ns == 0 {
+            return (self.raw.i_mtime, self.raw.i_ctime);
+        }
+        let newer = time::later(self.raw.i_ctime, self.newer_by_ns);
+        (newer, newer)
     }
 
     /// Takes the newest times into `raw`, for the slot.
     pub(crate) fn take_newer(&mut self) {
         (self.raw.i_mtime, self.raw.i_ctime) = self.times();
-        self.newer = None;
+        self.newer_by_ns = 0;
     }
 
     /// A change of contents or names moved both times, and nobody has seen them yet.
     pub(crate) fn set_times(&mut self, inode: &Inode, mtime: Timestamp, ctime: Timestamp) {
-        (self.raw.i_mtime, self.raw.i_ctime, self.newer) = (mtime, ctime, None);
+        (self.raw.i_mtime, self.raw.i_ctime, self.newer_by_ns) = (mtime, ctime, 0);
         inode.shown.store(false, Ordering::Relaxed);
     }
 }
@@ -88,25 +93,29 @@ pub(crate) fn stamp(store: &Store, inode: &Inode, st: &InodeState) -> Stamp {
         }
         MtimeUpdate::Tick | MtimeUpdate::Seen => (now, now),
     };
+    if (new_mtime, new_ctime) == (mtime, ctime) {
+        return Stamp::Same;
+    }
     let may_step = store.options.mtime_update == MtimeUpdate::Seen
         && store.options.sync != SyncMode::Periodic
         && st.raw.has_fine_times()
         && !inode.shown.load(Ordering::Relaxed);
-    if (new_mtime, new_ctime) == (mtime, ctime) {
-        Stamp::Same
-    } else if may_step && time::ns_between(st.raw.i_ctime, now).is_some_and(|ns| ns < STEP_NS) {
-        Stamp::Memory(now)
-    } else {
-        Stamp::Slot(new_mtime, new_ctime)
+    match time::ns_between(st.raw.i_ctime, now) {
+        Some(ns @ 1..STEP_NS) if may_step => Stamp::Memory(ns),
+        _ => Stamp::Slot(new_mtime, new_ctime),
     }
 }
 
 /// Keeps a time in memory, for the next [`crate::inode::lazytime::write_newer_times`].
-pub(crate) fn keep_newer(inodes: &Inodes, inode: &Inode, st: &mut InodeState, time: Timestamp) {
-    st.newer = Some(time);
+pub(crate) fn keep_newer(inodes: &Inodes, inode: &Inode, st: &mut InodeState, ns: u32) {
+    st.newer_by_ns = ns;
     inode.shown.store(false, Ordering::Relaxed);
-    let ns = time.seconds as u64 * NS_PER_S + u64::from(time.nanoseconds);
-    let _ = inodes.newer_since_ns.compare_exchange(0, ns, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = inodes.newer_since_ns.compare_exchange(
+        0,
+        inodes.clock.now_ns(),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
 }
 
 /// Returns the time of any other change of an inode, whose newest times go to the slot with it.

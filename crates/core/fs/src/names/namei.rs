@@ -251,7 +251,7 @@ pub(crate) fn touch_dir(inodes: &Inodes, dir: &Inode, st: &mut InodeState) {
     match stamp(inodes, dir, st) {
         Stamp::Same if inodes.options.mtime_update == MtimeUpdate::Tick => {}
         Stamp::Same => return,
-        Stamp::Memory(time) => return keep_newer(inodes, dir, st, time),
+        Stamp::Memory(ns) => return keep_newer(inodes, dir, st, ns),
         Stamp::Slot(mtime, ctime) => st.set_times(dir, mtime, ctime),
     }
     let (low, carry) = st.raw.i_version_lo.overflowing_add(1);
