@@ -182,7 +182,8 @@ fn git_commit_clone_gc_fsck() {
 
 /// Writes bytes of a size that does not change, and syncs them.
 fn put(path: &Path, round: u32) {
-    let mut file = fs::File::options().write(true).create(true).open(path).unwrap();
+    let options = fs::File::options().write(true).create(true).truncate(false).clone();
+    let mut file = options.open(path).unwrap();
     file.write_all(format!("round {round:06}\n").as_bytes()).unwrap();
     file.sync_all().unwrap();
 }
