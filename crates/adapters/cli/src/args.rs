@@ -210,7 +210,7 @@ pub struct Info {
 /// notice does not change the verdict. The journal is not replayed: changes that wait in it are not
 /// seen, and may look like damage (--replay).
 ///
-/// Exit code 3: an image has errors. `e2fsck -f IMAGE` repairs them.
+/// Exit code 3: an image has errors. `syncline repair IMAGE` mends them.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
@@ -235,8 +235,8 @@ pub struct Check {
 /// name get one in lost+found. What cannot be mended stays as it is. A sound image keeps every
 /// byte.
 ///
-/// The old bytes go to the undo file first. If it exists and the image has a part of its repair,
-/// the image is rolled back: that was interrupted.
+/// The old bytes go to the undo file first. If it is there and the image has a part of its repair,
+/// that repair was interrupted, and the image is rolled back.
 ///
 /// Exit codes are those of e2fsck. 0: clean. 1: mended, or rolled back. 4: errors are left. 8: the
 /// repair failed.
@@ -249,15 +249,16 @@ pub struct Repair {
     #[arg(short = 'n', long, group = "how")]
     pub dry_run: bool,
     /// Repair only if that loses nothing and needs no decision.
-    #[arg(short = 'p', long, group = "how", requires = "undo")]
+    #[arg(short = 'p', long, group = "how")]
     pub preen: bool,
     /// Mend everything that can be mended.
-    #[arg(short = 'y', long, group = "how", requires = "undo")]
+    #[arg(short = 'y', long, group = "how")]
     pub yes: bool,
     /// Restore the image as it was before the repair that wrote the undo file.
     #[arg(long, group = "how", requires = "undo")]
     pub roll_back: bool,
-    /// New file for the bytes that change. Keep it on another device than the image.
+    /// New file for the bytes that change. It is kept. Without this option it is NAME.undo in the
+    /// current directory, and is removed when the repair is complete.
     #[arg(long, value_name = "FILE")]
     pub undo: Option<PathBuf>,
     /// Print one JSON document.

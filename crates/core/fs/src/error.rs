@@ -20,7 +20,7 @@ pub enum FsError {
     /// The image breaks a rule of ext4 (EUCLEAN). The volume is read-only from then on, unless
     /// mounted with `errors=continue`.
     #[error(
-        "corrupt image: {what}{}; run `e2fsck -f` on the unmounted image",
+        "corrupt image: {what}{}; run `syncline repair` on the unmounted image",
         place(*inode, *block, *offset)
     )]
     Corrupt {

@@ -12,7 +12,7 @@ pub enum JournalError {
     /// The log has contents that no jbd2 writes. The file system was not written to.
     #[error(
         "the journal is corrupt at log block {log_block}: {detail}; \
-         run e2fsck -f on a copy of the image"
+         run `syncline repair` on the image"
     )]
     Corrupt {
         /// Block number inside the log; 0 is the journal superblock.

@@ -41,7 +41,7 @@ impl fmt::Display for Location {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OndiskError {
     /// The bytes break a rule of the format.
-    #[error("corrupt {what}{at}: {detail}; run `e2fsck -f` on the unmounted image")]
+    #[error("corrupt {what}{at}: {detail}")]
     Corrupt {
         /// The structure: "superblock", "group descriptor", "directory block", ...
         what: &'static str,

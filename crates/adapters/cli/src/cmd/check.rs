@@ -96,7 +96,7 @@ fn print(
     if report.is_clean() && stock {
         return Ok(());
     }
-    let text = "the image is corrupt; run `e2fsck -f` on it, or save what can be read first";
+    let text = "the image is corrupt; run `syncline repair` on it, or save what can be read first";
     Err(Failure::Corrupt(text.into()).at(path.display()))
 }
 

@@ -140,7 +140,7 @@ fn journal_facts(
     let inode = vol.iget(sb.s_journal_inum)?;
     let attr = vol.getattr(&inode);
     let first = vol.fiemap(&inode, 0, 1)?.into_iter().next().ok_or_else(|| {
-        Failure::Corrupt("the journal has no blocks; run `e2fsck -f` on the image".into())
+        Failure::Corrupt("the journal has no blocks; run `syncline repair` on the image".into())
     })?;
     let mut bytes = [0; JOURNAL_SUPERBLOCK_BYTES];
     // From the image itself: the overlay's journal is empty by now.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -77,15 +77,12 @@ impl Asker {
 fn repair(args: &Repair) -> Result<()> {
     let path = &args.image;
     let is_told = args.dry_run || args.preen || args.yes || args.roll_back;
-    if !is_told && (args.undo.is_none() || !std::io::stdin().is_terminal()) {
-        let text = "no terminal answers; give -n, -p or -y, and --undo FILE to write";
+    if !is_told && !std::io::stdin().is_terminal() {
+        let text = "no terminal answers; give -n, -p or -y";
         return Err(Failure::Usage(text.into()));
     }
-    let bounds = match &args.undo {
-        _ if args.dry_run => Bounds::reader(path),
-        Some(undo) => Bounds::writer(path).makes(undo),
-        None => Bounds::writer(path),
-    };
+    let undo = &args.undo.clone().unwrap_or_else(|| default_undo(path));
+    let bounds = if args.dry_run { Bounds::reader(path) } else { Bounds::writer(path).makes(undo) };
     let dev = syncline_image::opened_device(path, args.dry_run, &*bounds.when_opened())?;
     let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
     if !args.dry_run && dev.geometry().read_only {
@@ -97,10 +94,8 @@ fn repair(args: &Repair) -> Result<()> {
     if superblock.is_err() && partitions(&*dev).is_ok_and(|table| !table.is_empty()) {
         return superblock.map(drop);
     }
-    if let Some(file) = args.undo.as_deref().filter(|_| !args.dry_run) {
-        if roll_back(args, file, &*dev)? {
-            return Err(Failure::Said(MENDED));
-        }
+    if !args.dry_run && roll_back(args, undo, &*dev)? {
+        return Err(Failure::Said(MENDED));
     }
     let bar = progress::bar("repairing", 0);
     let mut follow = |at: CheckProgress| {
@@ -131,14 +126,25 @@ fn repair(args: &Repair) -> Result<()> {
     }
     crate::interrupt::check()?;
     let writes = args.yes || asks || args.preen && plan.after.is_clean();
-    if let Some(file) = args.undo.as_deref().filter(|_| writes && !plan.changes.is_empty()) {
-        save(file, &plan.undo(&*dev))?;
+    if writes && !plan.changes.is_empty() {
+        save(undo, &plan.undo(&*dev))?;
         plan.apply(&*dev)?;
+        if args.undo.is_none() {
+            fs::remove_file(undo).map_err(|err| Failure::host(undo, &err))?;
+        }
     }
     report(args, &plan, writes)
 }
 
-/// Rolls back an interrupted repair, or any if that was asked for. False if there is no undo file.
+/// The undo file of a repair that names none: NAME.undo in the current directory.
+fn default_undo(image: &Path) -> PathBuf {
+    let mut name = image.file_name().unwrap_or(image.as_os_str()).to_owned();
+    name.push(".undo");
+    name.into()
+}
+
+/// Rolls back an interrupted repair, or any if that was asked for. False if there is no undo file,
+/// or only one of a repair without --undo that had ended.
 fn roll_back(args: &Repair, file: &Path, dev: &dyn BlockDevice) -> Result<bool> {
     let bytes = match fs::read(file) {
         Ok(bytes) => bytes,
@@ -147,11 +153,18 @@ fn roll_back(args: &Repair, file: &Path, dev: &dyn BlockDevice) -> Result<bool> 
     };
     let changes = undo::decode(&bytes, dev)?;
     let state = undo::state(&changes, dev)?;
+    if state != State::Between && args.undo.is_none() {
+        fs::remove_file(file).map_err(|err| Failure::host(file, &err))?;
+        return Ok(false);
+    }
     if state != State::Between && !args.roll_back {
         let text = format!("{} exists; name another undo file", file.display());
         return Err(Failure::Usage(text));
     }
     undo::roll_back(&changes, dev)?;
+    if args.undo.is_none() {
+        fs::remove_file(file).map_err(|err| Failure::host(file, &err))?;
+    }
     let mut out = Out::new();
     let why = if state == State::Between { "the repair was interrupted; " } else { "" };
     let text = "rolled back to the state before the repair";

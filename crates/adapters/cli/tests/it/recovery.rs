@@ -130,11 +130,11 @@ fn what_cannot_be_opened_is_said_with_a_way_out() {
         let all = check.text() + &check.err;
         assert_eq!(check.code, 3, "{damage}: {all}");
         let found = all.contains(said) || all.contains("a journal of 0 blocks");
-        assert!(found && all.contains("e2fsck -f"), "{damage}: {all}");
+        assert!(found && all.contains("syncline repair"), "{damage}: {all}");
         assert!(!all.contains("syncline check") && !all.contains("syncline recover"), "{all}");
         let list = run(&["ls", &at(image.path(), "/")]);
         assert_eq!(list.code, 3, "{damage}: {}", list.err);
-        assert!(list.err.contains(said) && list.err.contains("e2fsck -f"), "{}", list.err);
+        assert!(list.err.contains(said) && list.err.contains("syncline repair"), "{}", list.err);
         let recover = run(&["recover".as_ref(), image.path().as_os_str()]);
         let clean = !damage.contains("needs_recovery");
         assert_eq!(recover.code, if clean { 0 } else { 3 }, "{damage}: {}", recover.err);

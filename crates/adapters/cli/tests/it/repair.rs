@@ -90,3 +90,92 @@ fn preening_writes_nothing_that_needs_a_decision() {
     assert_eq!(run(&words(&["-y"], &undo, image.path())).code, 1);
     e2fsck_clean(image.path()).unwrap();
 }
+
+/// Runs `repair` with more words in a directory, where it makes its undo file.
+fn in_place(place: &Path, how: &[&str], image: &Path) -> std::process::Output {
+    let mut command = crate::support::binary();
+    command.arg("repair").args(how).arg(image).current_dir(place);
+    command.output().expect("the program runs")
+}
+
+#[test]
+fn without_a_name_the_undo_file_lives_as_long_as_the_repair() {
+    if !require("without_a_name_the_undo_file_lives_as_long_as_the_repair", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let _ = debugfs(image.path(), DAMAGE);
+    let before = image.bytes();
+    let place = scratch();
+    let name = image.path().file_name().unwrap().to_str().unwrap();
+    let undo = place.path().join(format!("{name}.undo"));
+    assert_eq!(in_place(place.path(), &["-y"], image.path()).status.code(), Some(1));
+    assert!(!undo.exists(), "the repair is complete");
+    e2fsck_clean(image.path()).unwrap();
+    let mended = image.bytes();
+
+    // A cut in the middle: one changed sector is there, the others are not.
+    std::fs::write(image.path(), &before).unwrap();
+    let kept = place.path().join("kept");
+    assert_eq!(run(&words(&["-y"], &kept, image.path())).code, 1);
+    let changed = |sector: &usize| before[*sector..sector + 512] != mended[*sector..sector + 512];
+    let first = (0..before.len()).step_by(512).find(changed).unwrap();
+    let mut torn = before.clone();
+    torn[first..first + 512].copy_from_slice(&mended[first..first + 512]);
+    std::fs::write(image.path(), &torn).unwrap();
+    std::fs::copy(&kept, &undo).unwrap();
+    let said = in_place(place.path(), &["-y"], image.path());
+    assert_eq!(said.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("was interrupted"));
+    assert!(image.bytes() == before && !undo.exists(), "every byte is as it was");
+
+    // A cut before the first write, and one after the last.
+    for (bytes, code) in [(&before, 1), (&mended, 0)] {
+        std::fs::write(image.path(), bytes).unwrap();
+        std::fs::copy(&kept, &undo).unwrap();
+        assert_eq!(in_place(place.path(), &["-y"], image.path()).status.code(), Some(code));
+        assert!(image.bytes() == mended && !undo.exists());
+    }
+    // A file that is no undo file is not removed.
+    std::fs::write(&undo, "letters").unwrap();
+    assert_eq!(in_place(place.path(), &["-y"], image.path()).status.code(), Some(8));
+    assert_eq!(std::fs::read(&undo).unwrap(), b"letters");
+}
+
+/// Answers the questions of `repair` on a terminal; exit code and output.
+fn answered(place: &Path, image: &Path, answers: &str) -> (Option<i32>, String) {
+    let program = crate::support::binary();
+    let command =
+        format!("{} repair {}", Path::new(program.get_program()).display(), image.display());
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).current_dir(place);
+    let pipe = std::process::Stdio::piped;
+    let mut run = script.stdin(pipe()).stdout(pipe()).spawn().expect("util-linux has script");
+    let mut input = run.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, answers.as_bytes()).unwrap();
+    // script ends with its input: it stays open until the program has ended.
+    let output = std::thread::spawn(move || run.wait_with_output().unwrap()).join().unwrap();
+    drop(input);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn questions_are_answered_on_a_terminal() {
+    if !require("questions_are_answered_on_a_terminal", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let _ = debugfs(image.path(), &format!("{DAMAGE}mkdir d\nsif d flags 0x91000\n"));
+    let damaged = image.bytes();
+    let place = scratch();
+    // No answer but the end of the input: nothing is written.
+    let (code, said) = answered(place.path(), image.path(), "what\n\u{4}");
+    assert!(code == Some(8) && said.contains("nothing was written"), "{code:?}: {said}");
+    assert!(image.bytes() == damaged);
+    let (code, said) = answered(place.path(), image.path(), &"n\n".repeat(20));
+    assert!(code == Some(4) && image.bytes() == damaged, "{code:?}: {said}");
+    let (code, said) = answered(place.path(), image.path(), "y\na\n");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("(yes, no, all)? "), "{said}");
+    e2fsck_clean(image.path()).unwrap();
+}

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
@@ -19,13 +18,15 @@ use syncline_control::hints::{HintError, Hinted, Timestamp};
 use syncline_device::{
     BlockDevice, DeviceError, Geometry, MemoryDevice, OffsetDevice, Op, Request,
 };
-use syncline_export::{Export, Served, empty_journal};
+use syncline_export::empty_journal;
 use syncline_testkit::crash::{
     Budget, CrashDevice, CrashOptions, CrashState, Explorer, Summary, run,
 };
 use syncline_testkit::{
     ImageSpec, Need, Random, debugfs, e2fsck_clean, e2fsck_preen, mkfs, require,
 };
+
+use crate::kernel::KernelMount;
 
 const HOME: u64 = 8 << 20;
 const LOG: u64 = 4 << 20;
@@ -82,18 +83,9 @@ type Synced = BTreeMap<String, Vec<u8>>;
 struct Bench {
     medium: Arc<CrashDevice>,
     device: Arc<Watched>,
-    served: Option<Served>,
-    dir: tempfile::TempDir,
-    node: String,
+    mount: KernelMount,
     /// By mark.
     history: Mutex<Vec<Synced>>,
-}
-
-fn sh(command: &str) -> String {
-    let done = Command::new("sh").args(["-c", command]).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{command}: {said}");
-    String::from_utf8_lossy(&done.stdout).trim().to_owned()
 }
 
 impl Bench {
@@ -121,22 +113,12 @@ impl Bench {
             blind: AtomicBool::new(false),
             relaxed_writes: AtomicU64::new(0),
         });
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["served", "mnt"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let export = Export { device: device.clone(), name: "device", controls: Vec::new() };
-        let served = export.serve(&dir.path().join("served")).unwrap();
-        let at = dir.path().display();
-        let node = sh(&format!("losetup -f --show --direct-io=on {at}/served/device"));
-        let history = Mutex::new(Vec::new());
-        let bench = Bench { medium, device, served: Some(served), dir, node, history };
-        sh(&format!("mount -t ext4 -o {mode} {} {}", bench.node, bench.path("").display()));
-        bench
+        let mount = KernelMount::new(device.clone(), mode);
+        Bench { medium, device, mount, history: Mutex::new(Vec::new()) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("mnt").join(name)
+        self.mount.path(name)
     }
 
     fn file(&self, name: &str) -> File {
@@ -178,17 +160,6 @@ impl Bench {
         drop(self);
         let command = format!("cargo test -p syncline-export --test it {test}");
         run(&explorer, &Budget::new(states, seed), &command, |state| judge(state, &history))
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let mnt = self.path("");
-        let _ = Command::new("umount").arg(&mnt).status();
-        let _ = Command::new("losetup").args(["-d", &self.node]).status();
-        if let Some(served) = self.served.take() {
-            let _ = served.unmount();
-        }
     }
 }
 

@@ -26,7 +26,7 @@ kinds! { true:
     SUPERBLOCK, "superblock-corrupt", "take a backup superblock";
     SUPERBLOCK_FIELD, "superblock-field", "none: e2fsck with a backup superblock (-b)";
     DEVICE_TOO_SMALL, "device-too-small", "none: restore the rest of the device";
-    UNREADABLE, "block-unreadable", "none: copy the device";
+    UNREADABLE, "block-unreadable", "write zeros";
     DESC_CSUM, "group-descriptor-checksum", "write a new checksum";
     BLOCK_BITMAP_PLACE, "block-bitmap-misplaced", "allocate another bitmap";
     INODE_BITMAP_PLACE, "inode-bitmap-misplaced", "allocate another bitmap";
@@ -139,11 +139,11 @@ kinds! { false:
     TIME_RANGE, "inode-time-range", "clear the wrong epoch bits";
     SPECIAL_FLAG, "special-file-flag", "clear the flag";
     ORPHAN_PRESENT, "orphan-present-flag", "clear the flag";
-    JOURNAL_PENDING, "journal-not-empty", "replay or empty the journal";
+    JOURNAL_PENDING, "journal-not-empty", "replay the journal";
 }
 
 /// Kinds whose repair loses nothing and needs no decision (`e2fsck -p`).
-pub(super) const SAFE: [Kind; 24] = [
+pub(super) const SAFE: [Kind; 25] = [
     LINKS,
     BLOCK_BITMAP,
     BLOCK_BITMAP_CSUM,
@@ -157,6 +157,7 @@ pub(super) const SAFE: [Kind; 24] = [
     DESC_CSUM,
     ORPHAN_PENDING,
     ORPHAN_NO_FILE,
+    ORPHAN_PRESENT,
     DTIME_MISSING,
     DTIME_SET,
     BLOCKS,

@@ -40,7 +40,7 @@ impl Opened {
     /// The superblock of a device; `None` if nothing can be checked, which is noted.
     ///
     /// # Errors
-    /// I/O; features that cannot be checked.
+    /// I/O, if no copy can be read; features that cannot be checked.
     pub(super) fn of_device(
         dev: &dyn BlockDevice,
         report: &mut CheckReport,
@@ -51,21 +51,26 @@ impl Opened {
             report.note(kinds::SUPERBLOCK, At::block(0), what.into());
             return Ok(None);
         }
-        let primary = read_copy(dev, SUPERBLOCK_OFFSET)?;
+        let primary = read_copy(dev, SUPERBLOCK_OFFSET);
         let refusal = match &primary {
-            Ok(sb) => match check_features(sb) {
+            Ok(Ok(sb)) => match check_features(sb) {
                 Ok(()) => geometry(sb, true).err(),
                 Err(err) => return Err(err),
             },
-            Err(err) => Some(err.to_string()),
+            Ok(Err(err)) => Some(err.to_string()),
+            Err(err) => Some(format!("cannot be read: {err}")),
         };
         let Some(why) = refusal else {
-            let Ok(sb) = primary else { return Ok(None) };
+            let Ok(Ok(sb)) = primary else { return Ok(None) };
             report.unreplayed = sb.needs_recovery();
             return Ok(Self::new(sb, 0, bytes, report));
         };
         report.note(kinds::SUPERBLOCK, At::block(0), why);
-        if let Some((sb, group)) = backup(dev)? {
+        if let Some((sb, group)) = backup(dev) {
+            if let Err(err) = &primary {
+                let block = SUPERBLOCK_OFFSET >> (sb.s_log_block_size + 10);
+                report.note(kinds::UNREADABLE, At::block(block), format!("cannot be read: {err}"));
+            }
             let what = format!("the superblock of group {group} is used");
             report.note(kinds::BACKUP_SUPERBLOCK, At::group(group), what);
             report.unreplayed = sb.needs_recovery();
@@ -129,20 +134,20 @@ fn read_copy(
 
 /// The first backup that can be used, as e2fsck looks for one: that of group 1, which every layout
 /// but `sparse_super2` has, for each block size.
-fn backup(dev: &dyn BlockDevice) -> Result<Option<(Superblock, u32)>> {
+fn backup(dev: &dyn BlockDevice) -> Option<(Superblock, u32)> {
     for bits in 10..=16 {
         let first = u64::from(bits == 10);
         let at = (first + (8 << bits)) << bits;
         if at + SUPERBLOCK_BYTES as u64 > dev.geometry().size_bytes {
             continue;
         }
-        let Ok(sb) = read_copy(dev, at)? else { continue };
+        let Ok(Ok(sb)) = read_copy(dev, at) else { continue };
         let fits = sb.s_log_block_size + 10 == bits && sb.s_blocks_per_group == 8 << bits;
         if fits && check_features(&sb).is_ok() && geometry(&sb, true).is_ok() {
-            return Ok(Some((sb, 1)));
+            return Some((sb, 1));
         }
     }
-    Ok(None)
+    None
 }
 
 fn check_features(sb: &Superblock) -> Result<()> {

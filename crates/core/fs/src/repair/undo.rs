@@ -13,13 +13,11 @@ use syncline_device::BlockDevice;
 use syncline_ondisk::bytes::{le32, le64};
 use syncline_ondisk::checksum::crc32c;
 
-use super::{Change, ORIGIN};
+use super::{Change, ORIGIN, SECTOR_BYTES, read_rest};
 use crate::error::{FsError, Result};
 
 const MAGIC: &[u8; 8] = b"SYNUNDO1";
 const HEADER_BYTES: usize = 20;
-/// Smallest unit that a device writes as a whole.
-const SECTOR_BYTES: usize = 512;
 
 /// How much of a repair is on the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +83,12 @@ pub fn decode(file: &[u8], dev: &dyn BlockDevice) -> Result<Vec<Change>> {
 /// How much of the repair is on `dev`.
 ///
 /// # Errors
-/// I/O; [`FsError::Invalid`] if the image has changed since.
+/// [`FsError::Invalid`] if the image has changed since.
 pub fn state(changes: &[Change], dev: &dyn BlockDevice) -> Result<State> {
     let (mut is_old, mut is_new) = (true, true);
     for change in changes {
         let mut now = vec![0; change.old.len()];
-        dev.read(change.offset_bytes, &mut now, ORIGIN)?;
+        read_rest(dev, change.offset_bytes, &mut now);
         let sectors = change.old.chunks(SECTOR_BYTES).zip(change.new.chunks(SECTOR_BYTES));
         for (sector, (old, new)) in now.chunks(SECTOR_BYTES).zip(sectors) {
             if sector != old && sector != new {

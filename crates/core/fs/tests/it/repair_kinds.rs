@@ -1,14 +1,19 @@
 //! Repairs by kind of damage: e2fsck finds nothing afterwards, a second repair changes nothing, and
 //! every file that the damage left has its name and its bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin};
+use parking_lot::Mutex;
+use syncline_device::{
+    BlockDevice, DeviceError, Geometry, Kind, MemoryDevice, Op, Origin, Request,
+};
 use syncline_fs::repair::Plan;
 use syncline_testkit::{ImageSpec, Need, TempImage, debugfs, e2fsck_clean, mkfs, require};
+
+use crate::bed::{Bed, names, owner};
 
 const EXTENTS: &str = "metadata_csum,64bit";
 const POINTERS: &str = "^metadata_csum,^64bit,^extent";
@@ -191,4 +196,222 @@ fn findings_that_are_refused_stay() {
     assert!(plan.after.findings.iter().any(is_mode), "a mend that was refused is made");
     let all: usize = asked.iter().filter(|name| **name == "inode-mode-invalid").count();
     assert_eq!(all, 1, "a question is asked once");
+}
+
+fn device(image: &TempImage) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::from_bytes(&image.bytes()))
+}
+
+/// Repairs, and hands out the device.
+fn mended(dev: Arc<dyn BlockDevice>, what: &str) -> Plan {
+    let plan = Plan::new(&dev, &mut |_| true).expect("it can be planned");
+    assert!(plan.after.is_clean(), "{what}: left {:?}", plan.after.findings);
+    plan.apply(&*dev).expect("memory");
+    let again = Plan::new(&dev, &mut |_| true).expect("it can be planned");
+    assert!(again.changes.is_empty(), "{what}: a second repair changes something");
+    plan
+}
+
+/// Bytes of a device in an image file, which e2fsck judges.
+fn judged(dev: &dyn BlockDevice, image: &TempImage, what: &str) {
+    let mut bytes = vec![0; image.bytes().len()];
+    dev.read(0, &mut bytes, Origin::new(Kind::Metadata, true)).expect("memory");
+    fs::write(image.path(), bytes).expect("scratch space");
+    e2fsck_clean(image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
+}
+
+/// An index with as many levels as `count` names need, damaged and mended, has the same names.
+#[test]
+fn an_index_that_is_wrong_is_built_again() {
+    if !require("an_index_that_is_wrong_is_built_again", &[Need::E2fsck]) {
+        return;
+    }
+    for (features, count, block_size) in
+        [(EXTENTS, 100, 1024), (POINTERS, 1200, 1024), (EXTENTS, 7000, 1024), (EXTENTS, 3000, 4096)]
+    {
+        let what = format!("{features}, {count} names, blocks of {block_size}");
+        let bed = Bed::new(
+            &ImageSpec {
+                size_bytes: 24 << 20,
+                block_size_bytes: block_size,
+                features: features.into(),
+                inode_count: Some(64),
+                ..ImageSpec::default()
+            },
+            1,
+        );
+        let volume = bed.mount("");
+        let root = volume.iget(2).expect("the root");
+        let dir = volume.mkdir(&root, b"dir", &owner()).expect("room");
+        for nr in 0..count {
+            let name = format!("name-{nr:0width$}", width = 4 + nr % 40);
+            volume.link(&bed.file(&volume, 0), &dir, name.as_bytes()).expect("room");
+        }
+        let names = |volume: &syncline_fs::Volume| {
+            let dir = volume.lookup(&volume.iget(2).unwrap(), b"dir").expect("it is there");
+            let mut list = names(volume, &dir);
+            for name in &list {
+                volume.lookup(&dir, name).expect("the index leads to it");
+            }
+            list.sort();
+            list
+        };
+        let before = names(&volume);
+        bed.unmount_and_judge(volume, &what);
+        for damage in [
+            // The hash of the second entry of the root, a count, the version of the hash.
+            "zap_block -f /dir 0 -p 0xfe -o 40 -l 4\n",
+            "zap_block -f /dir 0 -p 0x77 -o 34 -l 2\n",
+            "zap_block -f /dir 0 -p 0x55 -o 28 -l 1\n",
+        ] {
+            let image = bed.image.duplicate();
+            let _ = debugfs(image.path(), damage);
+            let dev = device(&image);
+            let plan = mended(dev.clone(), &what);
+            assert!(plan.before.errors > 0, "{what}: {damage}: no damage");
+            judged(&*dev, &image, &what);
+            let stat = debugfs(image.path(), "stat /dir\n");
+            let is_indexed = ["Flags: 0x1000", "Flags: 0x81000"].iter().any(|f| stat.contains(f));
+            assert!(is_indexed, "{what}: {damage}: the index is gone: {stat}");
+            let volume = bed.mount_on(dev, "ro");
+            assert!(names(&volume) == before, "{what}: {damage}: names are gone");
+        }
+    }
+}
+
+/// The copies of superblock and descriptors are of use after a repair of anything else, and only
+/// then are they written.
+#[test]
+fn backups_are_mended_with_the_rest() {
+    if !require("backups_are_mended_with_the_rest", &[Need::E2fsck]) {
+        return;
+    }
+    for features in [EXTENTS, POINTERS] {
+        let image = image(features);
+        let copy = 8193 * 1024..8195 * 1024;
+        let mut bytes = image.bytes();
+        bytes[copy].fill(0x5a);
+        fs::write(image.path(), &bytes).expect("scratch space");
+        let dev: Arc<dyn BlockDevice> = device(&image);
+        let plan = Plan::new(&dev, &mut |_| true).expect("it can be planned");
+        assert!(plan.changes.is_empty(), "{features}: a sound image is changed");
+        let _ = debugfs(image.path(), "sif /f links_count 4\n");
+        let dev = device(&image);
+        mended(dev.clone(), features);
+        judged(&*dev, &image, features);
+        // The primary goes now: the backup alone leads to everything.
+        let trees = files(image.path());
+        let mut bytes = image.bytes();
+        bytes[1024..4096].fill(0);
+        fs::write(image.path(), &bytes).expect("scratch space");
+        let dev = device(&image);
+        mended(dev.clone(), features);
+        judged(&*dev, &image, features);
+        assert!(files(image.path()) == trees, "{features}: files are lost");
+    }
+}
+
+/// Fails reads of some blocks of 1 KiB until they are written.
+struct Worn {
+    below: Arc<MemoryDevice>,
+    bad: Mutex<BTreeSet<u64>>,
+}
+
+impl BlockDevice for Worn {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch.iter() {
+            let first = request.offset_bytes >> 10;
+            let end = (request.offset_bytes + request.len_bytes()).div_ceil(1024);
+            match request.op {
+                Op::Write { .. } => {
+                    self.bad.lock().retain(|block| !(first..end).contains(block));
+                }
+                _ if self.bad.lock().range(first..end).next().is_some() => {
+                    return Err(DeviceError::Io {
+                        op: "read",
+                        offset_bytes: request.offset_bytes,
+                        len_bytes: request.len_bytes(),
+                        reason: "a bad block".into(),
+                        errno: 5,
+                    });
+                }
+                _ => {}
+            }
+        }
+        self.below.submit(batch)
+    }
+}
+
+/// A block of metadata that cannot be read costs what was in it, and nothing else.
+#[test]
+fn blocks_that_cannot_be_read_are_written_and_mended() {
+    if !require("blocks_that_cannot_be_read_are_written_and_mended", &[Need::E2fsck]) {
+        return;
+    }
+    let sound = image(EXTENTS);
+    let trees = files(sound.path());
+    let stat = debugfs(sound.path(), "blocks /d\nblocks /wide\nimap /f\n");
+    let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse().ok());
+    let blocks: Vec<u64> = stat.lines().filter_map(number).collect();
+    let [dir, wide] = blocks[..2] else { panic!("debugfs names the blocks: {stat}") };
+    // Superblock, descriptors, the superblock with them, a directory, one of several blocks.
+    for bad in [vec![1], vec![2], vec![1, 2], vec![dir], vec![wide], vec![1, 2, dir, wide]] {
+        let what = format!("blocks {bad:?}");
+        let image = sound.duplicate();
+        let below = device(&image);
+        let dev =
+            Arc::new(Worn { below: below.clone(), bad: Mutex::new(bad.iter().copied().collect()) });
+        let above: Arc<dyn BlockDevice> = dev.clone();
+        let safe = Plan::asking(&above, &mut |_| true, &mut |finding| finding.is_safe());
+        assert!(!safe.expect("it can be planned").after.is_clean(), "{what}: preen forces a write");
+        let undo = Plan::new(&above, &mut |_| true).expect("it can be planned");
+        assert!(!undo.undo(&*above).is_empty());
+        mended(above, &what);
+        assert!(dev.bad.lock().is_empty(), "{what}: some are still bad");
+        judged(&*below, &image, &what);
+        let found = files(image.path());
+        for (name, bytes) in &trees {
+            let base = name.rsplit('/').next().unwrap_or(name);
+            let is_kept = found.values().any(|other| other == bytes);
+            assert!(is_kept, "{what}: the bytes of {base} are lost");
+        }
+    }
+}
+
+/// A log that waits is replayed also where only a backup of the superblock is left, or where its
+/// mark is gone.
+#[test]
+fn a_log_is_replayed_whatever_the_superblock_says() {
+    if !require("a_log_is_replayed_whatever_the_superblock_says", &[Need::E2fsck]) {
+        return;
+    }
+    let bed = Bed::new(&ImageSpec { block_size_bytes: 1024, ..ImageSpec::default() }, 0);
+    let volume = bed.mount("sync=ordered");
+    let root = volume.iget(2).expect("the root");
+    for nr in 0..20 {
+        volume.mkdir(&root, format!("dir-{nr}").as_bytes(), &owner()).expect("room");
+    }
+    volume.syncfs().expect("memory");
+    let waiting = bed.dev.snapshot();
+    drop(volume);
+    for clears in [1024..2048, 0..0] {
+        let dev = Arc::new(waiting.snapshot());
+        if clears.is_empty() {
+            // needs_recovery.
+            let mut byte = [0];
+            dev.read_at(1024 + 0x60, &mut byte).expect("memory");
+            dev.write_at(1024 + 0x60, &[byte[0] & !4]).expect("memory");
+        } else {
+            dev.write_at(clears.start, &vec![0; 1024]).expect("memory");
+        }
+        let what = format!("{clears:?}");
+        mended(dev.clone(), &what);
+        judged(&*dev, &bed.image, &what);
+        let listed = debugfs(bed.image.path(), "ls -p /\n");
+        assert_eq!(listed.matches("/dir-").count(), 20, "{what}: {listed}");
+    }
 }

@@ -1,10 +1,13 @@
 //! Directories: blocks in place where only entries are wrong, and all of them again where the index
 //! or the names are.
 //!
-//! A directory that is written again has no index. Linux and e2fsck read it as it is; `e2fsck -D`
-//! makes the index again.
+//! A directory that is written again keeps its blocks. It gets an index if it had one. The index
+//! goes if there are fewer names than blocks, if names fold case (their hash is not computed here),
+//! if no block is free for an index that needs one more, and where the next round adds or removes
+//! names. Linux and e2fsck read a directory without an index as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use syncline_ondisk::IncompatFeatures;
 use syncline_ondisk::bytes::{le16, le32, put_bytes};
@@ -21,6 +24,7 @@ use crate::check::dirs::Open;
 use crate::check::index::{Index, Role};
 use crate::check::kinds::{self as k, Kind};
 use crate::check::marks::Runs;
+use crate::mkfs::build::dirs::Shape;
 
 const OF_INDEX: [Kind; 5] =
     [k::HTREE_ROOT, k::HTREE_NODE, k::HTREE_ORDER, k::HTREE_LEAF, k::HTREE_BLOCK];
@@ -58,10 +62,20 @@ impl Mender<'_, '_> {
         inodes.extend(self.inodes_with(&OF_ENTRIES));
         for ino in inodes {
             if self.c.dirs.contains_key(&ino) {
+                let others = (take(&mut self.blocks), take(&mut self.slots));
                 self.mend_dir(ino, false)?;
+                let own = (take(&mut self.blocks), take(&mut self.slots));
+                (self.blocks, self.slots) = others;
+                self.blocks.extend(own.0);
+                self.slots.extend(own.1);
             }
         }
         Ok(())
+    }
+
+    /// Writes a directory again, without its index.
+    pub(super) fn drop_index(&mut self, ino: u32) -> Step {
+        self.mend_dir(ino, true)
     }
 
     fn found_in(&self, ino: u32, kinds: &[Kind]) -> bool {
@@ -69,8 +83,8 @@ impl Mender<'_, '_> {
         of_dir.into_iter().any(|found| super::is_of(found, kinds))
     }
 
-    /// Mends one directory; all of it is written again if that is asked for.
-    pub(super) fn mend_dir(&mut self, ino: u32, again: bool) -> Step {
+    /// Mends one directory; all of it is written again, without an index, if that is asked for.
+    fn mend_dir(&mut self, ino: u32, drops_index: bool) -> Step {
         let Some(raw) = self.raw(ino)? else { return Ok(()) };
         let folds = raw.has_flag(flags::CASEFOLD);
         let policy = self.c.policies.of(ino);
@@ -86,7 +100,7 @@ impl Mender<'_, '_> {
             return self.mend_inline_dir(&mut dir, &raw);
         }
         let runs = self.rewalk(ino, &raw)?.runs;
-        let mut again = again || self.found_in(ino, &OF_INDEX) || self.has_doubles(ino);
+        let mut again = drops_index || self.found_in(ino, &OF_INDEX) || self.has_doubles(ino);
         let is_indexed = raw.has_flag(flags::INDEX);
         let index = if is_indexed && !again { self.index_of(ino, &raw, &runs)? } else { None };
         again |= is_indexed && index.is_none();
@@ -117,7 +131,8 @@ impl Mender<'_, '_> {
             self.put_dir_block(ino, &raw, block, bytes);
         }
         if again || dir.is_renamed && is_indexed {
-            return self.write_dir(&dir, &raw, &runs);
+            let keeps_index = is_indexed && !drops_index;
+            return self.write_dir(&dir, &raw, &runs, keeps_index);
         }
         Ok(())
     }
@@ -138,7 +153,7 @@ impl Mender<'_, '_> {
             seed: self.seed(ino, raw.i_generation),
             names: Vec::new(),
         };
-        let report = std::mem::take(&mut self.c.report);
+        let report = take(&mut self.c.report);
         let index = self.c.walk_index(&open);
         self.c.report = report;
         index
@@ -156,48 +171,78 @@ impl Mender<'_, '_> {
         }
     }
 
-    /// Writes all blocks again, without an index.
-    fn write_dir(&mut self, dir: &Mended, raw: &Inode, runs: &Runs) -> Step {
+    /// Writes all blocks again.
+    fn write_dir(&mut self, dir: &Mended, raw: &Inode, runs: &Runs, keeps_index: bool) -> Step {
         let shared = runs.blocks().any(|(_, block)| !self.is_own(block));
         if dir.holds_hashes || shared || raw.i_size > DIR_BYTES_MAX {
             return Ok(());
         }
         let entries = self.entries_of(raw, runs)?;
         let entries = unique(entries, raw.has_flag(flags::ENCRYPT));
-        let format = self.c.format;
-        let size = self.c.geo.block_size;
-        let mut left = entries.into_iter().peekable();
-        let mut written = Vec::new();
-        for (lblk, block) in runs.blocks() {
-            let mut bytes = vec![0; size];
-            let mut filler = if lblk == 0 {
-                let old = self.view(block)?.unwrap_or_default();
-                let parent = self.dotdot_of(dir.ino, &old);
-                Filler::with_dots(&mut bytes, &format, dir.ino, parent)
-            } else {
-                Filler::new(&mut bytes, &format)
-            };
-            while let Some((name, ino, kind)) = left.peek() {
-                if !filler.push(name, *ino, *kind) {
-                    break;
+        let blocks: Vec<u64> = runs.blocks().map(|(_, block)| block).collect();
+        let Some(first) = blocks.first() else { return Ok(()) };
+        let old = self.view(*first)?.unwrap_or_default();
+        let place = (dir.ino, self.dotdot_of(dir.ino, &old));
+        let linear = self.fill(place, &entries, blocks.len());
+        let hash = self.c.sb.hash_kind().ok().filter(|_| keeps_index && blocks.len() > 1);
+        if let Some(hash) = hash.filter(|_| !raw.has_flag(flags::CASEFOLD)) {
+            let shape = Shape { format: self.c.format, hash, block_size: self.c.geo.block_size };
+            let seed = self.seed(dir.ino, raw.i_generation).unwrap_or(0);
+            let named: Vec<_> = entries.iter().map(|(name, ..)| &name[..]).zip(&entries).collect();
+            let named: Vec<_> = named.iter().map(|(name, e)| (*name, e.1, e.2)).collect();
+            if let Some(bytes) = shape.spread(place, &named, seed, blocks.len()) {
+                for (block, bytes) in blocks.iter().zip(bytes.chunks(self.c.geo.block_size)) {
+                    self.put(*block, bytes.to_vec());
                 }
-                left.next();
+                return Ok(());
             }
-            written.push((block, bytes));
+            // The names fit, but not with the blocks of an index.
+            if entries.len() >= blocks.len() && self.grow_instead(dir.ino)? {
+                return Ok(());
+            }
         }
-        if left.peek().is_some() {
+        let Some(written) = linear else {
             // Checksums need room: it is there in the next round.
-            self.blocks.clear();
-            self.slots.clear();
-            return self.grow_dir(dir.ino, 1);
-        }
-        for (block, bytes) in written {
+            self.grow_instead(dir.ino)?;
+            return Ok(());
+        };
+        for (block, bytes) in blocks.into_iter().zip(written) {
             self.put_dir_block(dir.ino, raw, block, bytes);
         }
         self.change(dir.ino, |slot| {
             let left = le32(slot, 0x20) & !flags::INDEX;
             put_bytes(slot, 0x20, &left.to_le_bytes());
         })
+    }
+
+    /// Adds a block, and does nothing else with this directory. False: there is no room.
+    fn grow_instead(&mut self, ino: u32) -> Step<bool> {
+        self.blocks.clear();
+        self.slots.clear();
+        self.grow_dir(ino, 1)?;
+        Ok(!self.blocks.is_empty())
+    }
+
+    /// Blocks of a directory without an index; `None` if the entries do not fit.
+    fn fill(
+        &self,
+        (ino, parent): (u32, u32),
+        entries: &[Named],
+        count: usize,
+    ) -> Option<Vec<Vec<u8>>> {
+        let mut left = entries.iter().peekable();
+        let mut written = Vec::new();
+        for nr in 0..count {
+            let mut bytes = vec![0; self.c.geo.block_size];
+            let mut filler = if nr == 0 {
+                Filler::with_dots(&mut bytes, &self.c.format, ino, parent)
+            } else {
+                Filler::new(&mut bytes, &self.c.format)
+            };
+            while left.next_if(|(name, ino, kind)| filler.push(name, *ino, *kind)).is_some() {}
+            written.push(bytes);
+        }
+        left.peek().is_none().then_some(written)
     }
 
     /// The directory that `..` of a mended first block names.

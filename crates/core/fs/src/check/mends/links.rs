@@ -122,7 +122,7 @@ impl Mender<'_, '_> {
     fn unlink(&mut self, ino: u32, name: &[u8]) -> Step {
         let Some(raw) = self.raw(ino)? else { return Ok(()) };
         if raw.has_flag(flags::INDEX) {
-            return self.mend_dir(ino, true);
+            return self.drop_index(ino);
         }
         let runs = self.rewalk(ino, &raw)?.runs;
         let format = self.c.format;
@@ -144,7 +144,7 @@ impl Mender<'_, '_> {
     fn add_names(&mut self, ino: u32, mut names: Vec<(String, u32, u8)>) -> Step {
         let Some(raw) = self.raw(ino)? else { return Ok(()) };
         if raw.has_flag(flags::INDEX) {
-            return self.mend_dir(ino, true);
+            return self.drop_index(ino);
         }
         let runs = self.rewalk(ino, &raw)?.runs;
         let format = self.c.format;

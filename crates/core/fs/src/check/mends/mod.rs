@@ -4,10 +4,12 @@
 //!   check ── findings ── stage 1 ── no edit ── stage 2 ── no edit ── ... ── bitmaps
 //!                           └─ edits ─────────────┴───────── check again
 //!
-//!   1 superblock  features, the primary from a backup      5 shared   blocks with two owners
-//!   2 groups      descriptors, misplaced bitmaps, tables    6 dirs     entries, blocks, indexes
-//!   3 special     reserved inodes, root, orphans            7 links    lost+found, `..`
-//!   4 inodes      fields, attributes, maps                  8 derived  bitmaps, counts, quota
+//!   0 unreadable  zeros for what cannot be read
+//!   1 superblock  features, the primary from a backup      6 dirs     entries, blocks, indexes
+//!   2 groups      descriptors, misplaced bitmaps, tables    7 links    lost+found, `..`
+//!   3 special     reserved inodes, root, orphans            8 derived  bitmaps, counts, quota
+//!   4 inodes      fields, attributes, maps                  9 backups  of superblock, descriptors
+//!   5 shared      blocks with two owners
 //! ```
 //!
 //! Promises
@@ -21,6 +23,7 @@
 //!
 //! Tested in `tests/it/repair.rs`.
 
+mod backups;
 mod bad_blocks;
 mod derived;
 mod dirs;
@@ -83,12 +86,20 @@ pub(crate) fn inspect(
     let mut checker = Checker::new(buffers, opened, false, report, progress);
     let waits = checker.report.unreplayed && !answers.mends_journal;
     let edits = checker.run().and_then(|()| {
-        if waits { Ok(Vec::new()) } else { Mender::new(&mut checker, answers).mends() }
+        if waits {
+            Ok(Vec::new())
+        } else {
+            Mender::new(&mut checker, answers).mends(answers.has_mended)
+        }
     });
     let stopped = matches!(edits, Err(Stop::Asked));
+    let mut edits = edits.unwrap_or_else(|Stop::Asked| Vec::new());
+    // Blocks past the end of a device that was cut cannot be read either.
+    let size_bytes = dev.geometry().size_bytes;
+    edits.retain(|edit| edit.offset + edit.bytes.len() as u64 <= size_bytes);
     let mut report = checker.report;
     report.stopped = stopped;
-    Ok((report, edits.unwrap_or_else(|Stop::Asked| Vec::new())))
+    Ok((report, edits))
 }
 
 /// The choice of findings to mend: each is asked about once.
@@ -97,11 +108,13 @@ pub(crate) struct Answers<'a> {
     given: BTreeMap<String, bool>,
     /// The log cannot be replayed: the journal is mended first. Else nothing is before the replay.
     pub(crate) mends_journal: bool,
+    /// A mend was made before.
+    pub(crate) has_mended: bool,
 }
 
 impl<'a> Answers<'a> {
     pub(crate) fn new(ask: &'a mut dyn FnMut(&Finding) -> bool) -> Self {
-        Self { ask, given: BTreeMap::new(), mends_journal: false }
+        Self { ask, given: BTreeMap::new(), mends_journal: false, has_mended: false }
     }
 
     fn allows(&mut self, finding: &Finding) -> bool {
@@ -121,6 +134,8 @@ struct Mender<'m, 'c> {
     /// Findings to be mended, and others.
     errors: Vec<Finding>,
     refused: Vec<Finding>,
+    /// Notices to be mended.
+    notices: Vec<Finding>,
     /// Inodes that change.
     slots: BTreeMap<u32, Vec<u8>>,
     /// Blocks that change.
@@ -138,13 +153,32 @@ impl<'m, 'c> Mender<'m, 'c> {
         let (errors, refused) = errors.into_iter().partition(|finding| {
             !is_last && is_of(finding, &derived::DERIVED) || answers.allows(finding)
         });
-        Self { c, errors, refused, slots: BTreeMap::new(), blocks: BTreeMap::new(), cursor: 0 }
+        let notices = c.report.findings.iter().filter(|found| is_of(found, &superblock::NOTICES));
+        let notices = notices.filter(|notice| answers.allows(notice)).cloned().collect();
+        Self {
+            c,
+            errors,
+            refused,
+            notices,
+            slots: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            cursor: 0,
+        }
     }
 
-    fn mends(&mut self) -> Step<Vec<Edit>> {
+    fn mends(&mut self, has_mended: bool) -> Step<Vec<Edit>> {
         // What cannot be read cannot be judged.
-        if self.c.unreadable > 0 || self.errors.is_empty() {
-            return Ok(Vec::new());
+        if self.lingers(&[k::UNREADABLE]) {
+            return Ok(self.mend_unreadable());
+        }
+        if self.mend_notices()? {
+            return self.take_edits();
+        }
+        if self.errors.is_empty() {
+            if has_mended && self.refused.is_empty() {
+                self.mend_backups()?;
+            }
+            return self.take_edits();
         }
         let stages = [
             Self::mend_superblock,
@@ -172,6 +206,15 @@ impl<'m, 'c> Mender<'m, 'c> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Zeros for blocks that cannot be read, as e2fsck forces: what they held is then mended.
+    fn mend_unreadable(&self) -> Vec<Edit> {
+        let geo = &self.c.geo;
+        let unreadable = self.found(&[k::UNREADABLE]).into_iter().filter_map(|found| found.block);
+        unreadable
+            .map(|block| Edit { offset: block << geo.block_bits, bytes: vec![0; geo.block_size] })
+            .collect()
     }
 
     /// Findings of these kinds.

@@ -8,12 +8,35 @@ use syncline_ondisk::{IncompatFeatures, RoCompatFeatures};
 use super::Mender;
 use crate::check::Step;
 use crate::check::geometry::geometry;
-use crate::check::kinds as k;
+use crate::check::kinds::{self as k, Kind};
 
 /// Offset of `s_checksum`.
-const CHECKSUM_AT: usize = 0x3fc;
+pub(super) const CHECKSUM_AT: usize = 0x3fc;
+
+/// Notices that are mended, as e2fsck does.
+pub(super) const NOTICES: [Kind; 2] = [k::JOURNAL_PENDING, k::ORPHAN_PRESENT];
 
 impl Mender<'_, '_> {
+    /// Marks a log that is not empty as one to be replayed, and an empty orphan file as empty. True
+    /// if there was such a notice.
+    pub(super) fn mend_notices(&mut self) -> Step<bool> {
+        let notices = std::mem::take(&mut self.notices);
+        if self.c.backup > 0 {
+            return Ok(false);
+        }
+        for notice in &notices {
+            let waits = super::is_of(notice, &[k::JOURNAL_PENDING]);
+            self.change_super(|sb| {
+                if waits {
+                    or32(sb, 0x60, IncompatFeatures::RECOVER.bits());
+                } else {
+                    put_le32(sb, 0x64, le32(sb, 0x64) & !RoCompatFeatures::ORPHAN_PRESENT.bits());
+                }
+            })?;
+        }
+        Ok(!notices.is_empty())
+    }
+
     pub(super) fn mend_superblock(&mut self) -> Step {
         if self.c.backup > 0 {
             return self.restore_primary();

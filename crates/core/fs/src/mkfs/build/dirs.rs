@@ -1,5 +1,5 @@
 //! The blocks of a directory: one with the entries in the order of their names, or an htree with
-//! full leaves.
+//! full leaves. A repair fills the blocks that a directory has: its leaves are equally full.
 //!
 //! ```text
 //!   block 0: root | inner nodes | leaves in the order of hashes
@@ -13,14 +13,14 @@ use syncline_ondisk::htree::{
 use crate::error::{FsError, Result};
 
 /// Name, inode number, type.
-pub(super) type Named<'a> = (&'a [u8], u32, u8);
+pub(crate) type Named<'a> = (&'a [u8], u32, u8);
 
 /// Parameters that all directories of a file system share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) format: DirFormat,
-    pub(super) hash: HashKind,
-    pub(super) block_size: usize,
+pub(crate) struct Shape {
+    pub(crate) format: DirFormat,
+    pub(crate) hash: HashKind,
+    pub(crate) block_size: usize,
 }
 
 /// A directory: its blocks, and whether it has an index.
@@ -43,9 +43,40 @@ impl Shape {
             dir::set_checksum(&mut bytes, &self.format, seed);
             return Ok(Encoded { bytes, indexed: false });
         }
-        let (leaves, starts) = self.leaves(entries, seed);
-        let bytes = self.index((ino, parent), &starts, leaves, seed)?;
+        let (leaves, starts) = self.leaves(entries, seed, None).ok_or(FsError::NoSpace)?;
+        let of_node = self.limit(NodeKind::Inner);
+        let is_flat = starts.len() <= self.limit(NodeKind::Root);
+        let inner = if is_flat { 0 } else { starts.len().div_ceil(of_node) };
+        let bytes = self.index((ino, parent), &starts, (inner, of_node), leaves, seed)?;
         Ok(Encoded { bytes, indexed: true })
+    }
+
+    /// An htree of `count` blocks. `None` if the entries do not fit, or would leave a block empty.
+    pub(crate) fn spread(
+        &self,
+        (ino, parent): (u32, u32),
+        entries: &[Named<'_>],
+        seed: u32,
+        count: usize,
+    ) -> Option<Vec<u8>> {
+        let below = count.checked_sub(1)?;
+        let of_node = self.limit(NodeKind::Inner);
+        let inner = if below <= self.limit(NodeKind::Root) {
+            0
+        } else {
+            (1..below).find(|inner| (below - inner).div_ceil(of_node) <= *inner)?
+        };
+        let leaves = below - inner;
+        let share = leaves.checked_div(inner).map_or(leaves, |_| leaves.div_ceil(inner));
+        if leaves == 0 || inner > 0 && leaves.div_ceil(share) != inner {
+            return None;
+        }
+        let (bytes, starts) = self.leaves(entries, seed, Some(leaves))?;
+        self.index((ino, parent), &starts, (inner, share), bytes, seed).ok()
+    }
+
+    fn limit(&self, kind: NodeKind) -> usize {
+        kind.limit(self.block_size, self.format.tail)
     }
 
     /// An empty block of a directory.
@@ -56,49 +87,68 @@ impl Shape {
         bytes
     }
 
-    /// The leaves, one behind the other, and the hash at which each begins.
-    fn leaves(&self, entries: &[Named<'_>], seed: u32) -> (Vec<u8>, Vec<u32>) {
+    /// The leaves, one behind the other, and the hash at which each begins: as few as hold the
+    /// entries, or `count` that are equally full. `None` if that cannot be.
+    fn leaves(
+        &self,
+        entries: &[Named<'_>],
+        seed: u32,
+        count: Option<usize>,
+    ) -> Option<(Vec<u8>, Vec<u32>)> {
         let mut order: Vec<(NameHash, u32)> =
             (0..).zip(entries).map(|(i, entry)| (htree::hash(&self.hash, entry.0), i)).collect();
         order.sort_unstable();
+        let size = |entry: &Named<'_>| dir::entry_bytes(entry.0.len());
+        let mut bytes_left: usize = entries.iter().map(size).sum();
         let (mut bytes, mut starts) = (Vec::new(), Vec::new());
         let mut left = &order[..];
         let mut before = None;
         while let Some((first, _)) = left.first() {
+            // The bytes of this leaf, and the entries that later leaves need.
+            let (share, kept) = match count.map(|count| count.checked_sub(starts.len())) {
+                None => (usize::MAX, 0),
+                Some(blocks) => {
+                    let blocks = blocks.filter(|blocks| *blocks > 0)?;
+                    (bytes_left.div_ceil(blocks), blocks - 1)
+                }
+            };
+            let most = left.len().checked_sub(kept).filter(|most| *most > 0)?;
             let continues = if before == Some(first.major) { HASH_CONTINUES } else { 0 };
             starts.push(first.major | continues);
             let at = bytes.len();
             bytes.resize(at + self.block_size, 0);
             let leaf = &mut bytes[at..];
             let mut filler = Filler::new(leaf, &self.format);
-            let fits = left
+            let mut filled = 0;
+            let fits = left[..most]
                 .iter()
                 .take_while(|(_, i)| {
-                    let (name, ino, kind) = entries[*i as usize];
-                    filler.push(name, ino, kind)
+                    let entry = entries[*i as usize];
+                    let fits = filled < share && filler.push(entry.0, entry.1, entry.2);
+                    filled += if fits { size(&entry) } else { 0 };
+                    fits
                 })
                 .count();
             dir::set_checksum(leaf, &self.format, seed);
+            bytes_left -= filled;
             // A name of 255 bytes fits into an empty block of any size.
             before = left[..fits].last().map(|(hash, _)| hash.major);
             left = &left[fits.max(1)..];
         }
-        (bytes, starts)
+        Some((bytes, starts))
     }
 
-    /// Root and inner nodes, then the leaves.
+    /// Root and `inner` nodes of `of_node` entries, then the leaves.
     fn index(
         &self,
         (ino, parent): (u32, u32),
         starts: &[u32],
+        (inner, of_node): (usize, usize),
         leaves: Vec<u8>,
         seed: u32,
     ) -> Result<Vec<u8>> {
         let csum = self.format.tail;
-        let of_root = NodeKind::Root.limit(self.block_size, csum);
-        let of_node = NodeKind::Inner.limit(self.block_size, csum);
-        let inner = if starts.len() > of_root { starts.len().div_ceil(of_node) } else { 0 };
-        if inner > of_root {
+        if inner > self.limit(NodeKind::Root) {
             return Err(FsError::NoSpace);
         }
         let first_leaf = 1 + inner as u32;

@@ -41,7 +41,7 @@
 
 mod attrs;
 mod contents;
-mod dirs;
+pub(crate) mod dirs;
 mod extents;
 mod finish;
 mod fit;
