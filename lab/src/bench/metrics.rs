@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
-use syncline_fs::{Alloc, LogFormat, MountOptions};
+use syncline_fs::{Alloc, LogFormat, MountOptions, MtimeUpdate};
 use syncline_nand::Counters;
 use syncline_sqlite::AppBytes;
 
@@ -74,6 +74,9 @@ pub struct Config {
     pub journal_mode: Option<String>,
     /// Granularity of mtime in milliseconds; `null`: the timer tick.
     pub mtime_update_ms: Option<u32>,
+    /// True with `mtime_update=seen`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mtime_seen: bool,
     /// Set if SQLite called fsync where it would call fdatasync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sqlite_fsync: bool,
@@ -99,7 +102,11 @@ impl Config {
         Config {
             sync: Some(mount.sync.name().to_owned()),
             log: (mount.log == LogFormat::Packed).then(|| "packed".to_owned()),
-            mtime_update_ms: mount.mtime_update_ms,
+            mtime_update_ms: match mount.mtime_update {
+                MtimeUpdate::Interval(ms) => Some(ms),
+                MtimeUpdate::Tick | MtimeUpdate::Seen => None,
+            },
+            mtime_seen: mount.mtime_update == MtimeUpdate::Seen,
             alloc: (mount.alloc != Alloc::Default).then(|| mount.alloc.name().to_owned()),
             policy: Some(mount.policy.name().to_owned()),
             seed,
@@ -118,6 +125,7 @@ impl Config {
             self.journal_mode.as_deref(),
             fsync,
             mtime.as_deref(),
+            self.mtime_seen.then_some("mtime=seen"),
             self.alloc.as_deref(),
             fill.as_deref(),
             self.flashlite.then_some("flashlite"),

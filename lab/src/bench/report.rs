@@ -110,6 +110,7 @@ mod tests {
             log: None,
             journal_mode: Some("wal".into()),
             mtime_update_ms: Some(100),
+            mtime_seen: false,
             sqlite_fsync: false,
             alloc: None,
             fill_percent: None,

@@ -85,6 +85,7 @@ mod tests {
             log: None,
             journal_mode: None,
             mtime_update_ms: None,
+            mtime_seen: false,
             alloc: None,
             fill_percent: None,
             sqlite_fsync: false,

@@ -309,6 +309,11 @@ impl Inode {
         }
     }
 
+    /// True if mtime and ctime keep their nanoseconds.
+    pub fn has_fine_times(&self) -> bool {
+        self.i_extra_isize >= 0x8c - GOOD_OLD_INODE_SIZE as u16
+    }
+
     fn encode_fields(&self, raw: &mut [u8]) {
         put_le16(raw, 0x00, self.i_mode);
         put_le16(raw, 0x02, lo16(self.i_uid));

@@ -150,8 +150,9 @@ pub struct ModeOptions {
     /// a list [default: jbd2].
     #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
     pub log: Vec<String>,
-    /// Let writes update mtime only at multiples of this interval, 1 to 1000 milliseconds, or off.
-    /// Runs each value of a list [default: off].
+    /// Let writes update mtime only at multiples of this interval, 1 to 1000 milliseconds; off;
+    /// or seen: fsync keeps the times that programs compare. Runs each value of a list [default:
+    /// off].
     #[arg(long, value_name = "MS,...", value_delimiter = ',')]
     pub mtime_update: Vec<String>,
     /// Replacement policy of the page cache.
