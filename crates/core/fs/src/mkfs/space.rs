@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+/// Free ranges in which [`Used::fit`] looks for room.
+const FIT_RANGES: usize = 256;
+
 /// Blocks in use: the end of each range by its start. Ranges do not touch.
 #[derive(Clone, Debug)]
 pub(super) struct Used {
@@ -35,15 +38,15 @@ impl Used {
         self.ranges.insert(start, end);
     }
 
-    /// Frees a used block.
-    pub(super) fn remove(&mut self, block: u64) {
-        let Some((start, end)) = self.used_from(block).filter(|(start, _)| *start <= block) else {
-            return;
-        };
-        self.ranges.remove(&start);
-        for (start, end) in [(start, block), (block + 1, end)] {
-            if start < end {
-                self.ranges.insert(start, end);
+    /// Frees blocks, used or not.
+    pub(super) fn remove(&mut self, from: u64, count: u64) {
+        let to = from + count;
+        while let Some((start, end)) = self.used_from(from).filter(|(start, _)| *start < to) {
+            self.ranges.remove(&start);
+            for (start, end) in [(start, from), (to, end)] {
+                if start < end {
+                    self.ranges.insert(start, end);
+                }
             }
         }
     }
@@ -110,6 +113,20 @@ impl Used {
         let end = self.used_from(start).map_or(end, |(used, _)| end.min(used));
         Some((start, end - start))
     }
+
+    /// `count` free blocks together, from one of the first free ranges. Fewer where none of those
+    /// has room.
+    pub(super) fn fit(&self, count: u64) -> Option<(u64, u64)> {
+        let mut at = self.first;
+        for _ in 0..FIT_RANGES {
+            let Some(free) = self.first_free(at, self.end) else { break };
+            at = self.used_from(free).map_or(self.end, |(used, _)| used);
+            if at - free >= count {
+                return Some((free, count));
+            }
+        }
+        self.next_range(0, count)
+    }
 }
 
 #[cfg(test)]
@@ -136,8 +153,8 @@ mod tests {
         assert_eq!(used.next_free(0), Some(30));
         assert_eq!(used.next_range(25, 20), Some((30, 10)));
         assert_eq!(used.next_range(90, 20), Some((90, 10)));
-        used.remove(42);
-        used.remove(50);
+        used.remove(42, 1);
+        used.remove(50, 1);
         assert_eq!((used.next_free(41), used.count()), (Some(42), 33));
         used.insert(30, 70);
         assert_eq!((used.next_free(50), used.count()), (None, 99));
