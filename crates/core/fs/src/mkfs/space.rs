@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 /// Free ranges in which [`Used::fit`] looks for room.
 const FIT_RANGES: usize = 256;
 
-/// Blocks in use: the end of each range by its start. Ranges do not touch.
+/// Blocks in use: the end of each range by its start. Ranges do not touch. Searches have many
+/// callers, none of them is hot, and so they are not inlined.
 #[derive(Clone, Debug)]
 pub(super) struct Used {
     ranges: BTreeMap<u64, u64>,
@@ -24,6 +25,7 @@ impl Used {
     }
 
     /// Marks blocks that are free, or partly used already.
+    #[inline(never)]
     pub(super) fn insert(&mut self, start: u64, count: u64) {
         let (mut start, mut end) = (start, start + count);
         let before = self.ranges.range(..=start).next_back();
@@ -39,6 +41,7 @@ impl Used {
     }
 
     /// Frees blocks, used or not.
+    #[inline(never)]
     pub(super) fn remove(&mut self, from: u64, count: u64) {
         let to = from + count;
         while let Some((start, end)) = self.used_from(from).filter(|(start, _)| *start < to) {
@@ -57,6 +60,7 @@ impl Used {
     }
 
     /// The used range that holds `block` or follows it.
+    #[inline(never)]
     fn used_from(&self, block: u64) -> Option<(u64, u64)> {
         let held = self.ranges.range(..=block).next_back().filter(|(_, end)| **end > block);
         held.or_else(|| self.ranges.range(block..).next()).map(|(start, end)| (*start, *end))
@@ -70,6 +74,7 @@ impl Used {
     }
 
     /// First free block from `from` on, below `end`.
+    #[inline(never)]
     pub(super) fn first_free(&self, from: u64, end: u64) -> Option<u64> {
         let free = self.used_from(from).filter(|(start, _)| *start <= from).map_or(from, |r| r.1);
         (free < end).then_some(free)
