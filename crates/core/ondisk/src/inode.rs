@@ -282,13 +282,18 @@ impl Inode {
             self.encode_fields(fields);
         }
         if let Some(seed) = csum_seed {
-            let crc = Self::checksum_of(raw, seed);
-            put_le16(raw, CHECKSUM_LO, lo16(crc));
-            if has_checksum_hi(raw) {
-                put_le16(raw, CHECKSUM_HI, hi16(crc));
-            }
+            Self::set_checksum(raw, seed);
         }
         Ok(())
+    }
+
+    /// Stores the checksum of an inode's bytes, at least 128.
+    pub fn set_checksum(raw: &mut [u8], inode_seed: u32) {
+        let crc = Self::checksum_of(raw, inode_seed);
+        put_le16(raw, CHECKSUM_LO, lo16(crc));
+        if has_checksum_hi(raw) {
+            put_le16(raw, CHECKSUM_HI, hi16(crc));
+        }
     }
 
     /// Makes the times what this inode holds of them, as [`Inode::i_extra_isize`] says: no reader

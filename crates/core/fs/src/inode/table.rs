@@ -3,6 +3,7 @@
 //! [`write_inode`] is the only function that writes a slot.
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::bytes::is_zero;
 use syncline_ondisk::run_time::{Needed, SMALL_FILE_BYTES_MAX};
 use syncline_ondisk::{OndiskError, checksum, inode as disk};
 
@@ -80,7 +81,7 @@ pub(crate) fn read_inode(store: &Store, ino: u32) -> Result<disk::Inode> {
     let (block, offset) = inode_place(store, ino)?;
     let bytes = store.buffers.read(block)?;
     let slot = bytes.get(offset..offset + store.geo.inode_size).ok_or(FsError::Stale)?;
-    if slot.iter().all(|byte| *byte == 0) {
+    if is_zero(slot) {
         return Err(FsError::Stale);
     }
     let place =
