@@ -162,6 +162,27 @@ impl<const N: usize> Field for [u32; N] {
 #[inline(never)]
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // In parts, which the compiler makes vectors of.
-    bytes.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
+    let word = |part: &[u8]| <[u8; 8]>::try_from(part).map_or(1, u64::from_ne_bytes);
+    // Of a length that the compiler knows, so that it makes vectors of them.
+    let mut parts = bytes.chunks_exact(64);
+    parts.all(|part| part.chunks_exact(8).map(word).fold(0, |all, word| all | word) == 0)
+        && parts.remainder().iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_zero;
+
+    #[test]
+    fn one_byte_anywhere_is_found() {
+        for len in [0, 1, 63, 64, 65, 200] {
+            let mut bytes = vec![0; len];
+            assert!(is_zero(&bytes));
+            for at in 0..len {
+                bytes[at] = 0x80;
+                assert!(!is_zero(&bytes), "byte {at} of {len}");
+                bytes[at] = 0;
+            }
+        }
+    }
 }
