@@ -3,9 +3,11 @@
 //! A copy is written again only if it is of no use as a backup: features, sizes or the UUID differ,
 //! or a bitmap or table has another place in it. Counts in copies are old, as Linux leaves them.
 
-use syncline_ondisk::bytes::{put_le16, put_le32};
+use syncline_ondisk::bytes::{le16, put_le16, put_le32};
 use syncline_ondisk::group::GroupDesc;
-use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use syncline_ondisk::superblock::{
+    STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
+};
 use syncline_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Mender;
@@ -13,7 +15,8 @@ use super::superblock::CHECKSUM_AT;
 use crate::check::Step;
 
 impl Mender<'_, '_> {
-    /// Free blocks and inodes of all groups: hints, which no check counts as errors.
+    /// Free blocks and inodes of all groups, and the mark that Linux reads as "clean": hints, which
+    /// no check counts as errors.
     pub(super) fn mend_totals(&mut self) -> Step {
         let (mut blocks, mut inodes) = (0_u64, 0_u32);
         for group in 0..self.c.geo.group_count {
@@ -25,6 +28,7 @@ impl Mender<'_, '_> {
         self.change_super(|sb| {
             put_le32(sb, 0x0c, (blocks & 0xffff_ffff) as u32);
             put_le32(sb, 0x10, inodes);
+            put_le16(sb, 0x3a, le16(sb, 0x3a) & !STATE_ERROR | STATE_VALID);
             if wide {
                 put_le32(sb, 0x158, (blocks >> 32) as u32);
             }
