@@ -81,6 +81,7 @@ mod tests {
             log: None,
             journal_mode: None,
             mtime_update_ms: None,
+            mtime_seen: false,
             sqlite_fsync: false,
             alloc: alloc.map(str::to_owned),
             fill_percent: Some(80),

@@ -40,6 +40,7 @@ pub use report::{APPLICATIONS_SCHEMA, applications_json, applications_table};
 pub use storage::StorageCounts;
 
 use crate::bench::image::Image;
+use crate::bench::runner::steps;
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Parameters, applications, random};
 use crate::error::{LabError, Result};
@@ -278,8 +279,8 @@ impl Phone<'_> {
                     let mut inner = entry.make(&parameters);
                     inner.prepare(&target)?;
                     inner.open(&target)?;
-                    let steps = entry.operations(&parameters);
-                    crate::bench::runner::steps(&mut *inner, &target, steps, &mut timer, observer)?;
+                    let limits = entry.limits(&parameters)?;
+                    steps(&mut *inner, &target, limits, &mut timer, observer)?;
                     inner.close(&target)?;
                 }
             }

@@ -233,8 +233,8 @@ impl<'a> Fjord<'a> {
         let (mark, app) = (stack.mark(), target.app_bytes());
         let before = stack.nand.counters();
         let mut timer = Timer::default();
-        let total = entry.operations(self.parameters);
-        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
+        let limits = entry.limits(self.parameters)?;
+        let done = steps(&mut *workload, &target, limits, &mut timer, observer)?;
         let part = |target_app| {
             let (device, duration_ns) = stack.since(&mark);
             let moved = since(target_app, app);
@@ -245,7 +245,7 @@ impl<'a> Fjord<'a> {
                 energy.joules(&counters, self.profile.geometry.dies(), busy_ns as f64 / 1e9)
             });
             FjordPart {
-                metrics: Metrics::new(done, duration_ns, &timer, moved, Some(device)),
+                metrics: Metrics::new(done.count, duration_ns, &timer, moved, Some(device)),
                 joules,
             }
         };

@@ -9,10 +9,12 @@
 //! (`syncline_device::Counts`). `write_amplification` is bytes programmed for each byte the host
 //! wrote. `nand_page_programs` holds data and map pages.
 
+use std::collections::BTreeMap;
+
 use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
-use syncline_fs::{Alloc, LogFormat, MountOptions};
+use syncline_fs::{Alloc, LogFormat, MountOptions, MtimeUpdate};
 use syncline_nand::Counters;
 use syncline_sqlite::AppBytes;
 
@@ -72,6 +74,9 @@ pub struct Config {
     pub journal_mode: Option<String>,
     /// Granularity of mtime in milliseconds; `null`: the timer tick.
     pub mtime_update_ms: Option<u32>,
+    /// True with `mtime_update=seen`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mtime_seen: bool,
     /// Set if SQLite called fsync where it would call fdatasync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sqlite_fsync: bool,
@@ -97,7 +102,11 @@ impl Config {
         Config {
             sync: Some(mount.sync.name().to_owned()),
             log: (mount.log == LogFormat::Packed).then(|| "packed".to_owned()),
-            mtime_update_ms: mount.mtime_update_ms,
+            mtime_update_ms: match mount.mtime_update {
+                MtimeUpdate::Interval(ms) => Some(ms),
+                MtimeUpdate::Tick | MtimeUpdate::Seen => None,
+            },
+            mtime_seen: mount.mtime_update == MtimeUpdate::Seen,
             alloc: (mount.alloc != Alloc::Default).then(|| mount.alloc.name().to_owned()),
             policy: Some(mount.policy.name().to_owned()),
             seed,
@@ -116,6 +125,7 @@ impl Config {
             self.journal_mode.as_deref(),
             fsync,
             mtime.as_deref(),
+            self.mtime_seen.then_some("mtime=seen"),
             self.alloc.as_deref(),
             fill.as_deref(),
             self.flashlite.then_some("flashlite"),
@@ -146,6 +156,9 @@ pub struct Metrics {
     pub latency_us_p99: f64,
     /// Slowest call, microseconds.
     pub latency_us_max: f64,
+    /// Percentiles that were asked for, microseconds by the percentile (`99.9`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub latency_us_percentiles: BTreeMap<String, f64>,
     /// Bytes handed to write calls; for reads, bytes read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_bytes: Option<u64>,
@@ -212,6 +225,13 @@ impl DeviceMetrics {
 }
 
 impl Metrics {
+    /// Adds percentiles of the timed calls.
+    pub(crate) fn with_percentiles(mut self, timer: &Timer, percentiles: &[f64]) -> Metrics {
+        let of = |percent: &f64| (percent.to_string(), timer.percentile_us(*percent));
+        self.latency_us_percentiles = percentiles.iter().map(of).collect();
+        self
+    }
+
     /// Puts the figures together. `device` is absent on a mounted directory.
     pub fn new(
         operations: u64,
@@ -236,6 +256,7 @@ impl Metrics {
             latency_us_p50: timer.percentile_us(50.0),
             latency_us_p99: timer.percentile_us(99.0),
             latency_us_max: timer.max_us(),
+            latency_us_percentiles: BTreeMap::new(),
             app_bytes,
             app_calls: app.map(|app| app.calls).filter(|calls| *calls > 0),
         }

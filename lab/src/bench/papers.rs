@@ -156,8 +156,8 @@ impl Published {
         let same_mode = journal_mode.as_deref() == mode && *sqlite_fsync == self.sqlite_fsync;
         let same_side =
             sync.as_deref() == Some(&*side.sync) && *mtime_update_ms == side.mtime_update_ms;
-        let Config { alloc, fill_percent, log, .. } = &run.config;
-        let fresh = alloc.is_none() && fill_percent.is_none() && log.is_none();
+        let Config { alloc, fill_percent, log, mtime_seen, .. } = &run.config;
+        let fresh = alloc.is_none() && fill_percent.is_none() && log.is_none() && !mtime_seen;
         same_run && same_mode && same_side && fresh && !run.interrupted
     }
 
@@ -224,6 +224,7 @@ mod tests {
             log: None,
             journal_mode: Some("delete".into()),
             mtime_update_ms,
+            mtime_seen: false,
             sqlite_fsync: false,
             alloc: None,
             fill_percent: None,

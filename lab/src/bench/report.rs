@@ -9,7 +9,7 @@ use syncline_device::TraceEvent;
 
 use crate::bench::metrics::Run;
 use crate::bench::papers::{Figures, compare};
-use crate::bench::table::{HEADER, rows};
+use crate::bench::table::{header, rows};
 
 /// The block trace of one run.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
          programmed per operation. seq %: the share of bytes in runs of adjacent requests of more \
          than 64 KiB. WAF: bytes programmed per byte written.",
     );
-    page.table(&HEADER.map(str::to_owned), &rows(runs), 2);
+    page.table(&header(runs), &rows(runs), 2);
     papers(&mut page, runs);
     let mut workloads: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
     workloads.dedup();
@@ -110,6 +110,7 @@ mod tests {
             log: None,
             journal_mode: Some("wal".into()),
             mtime_update_ms: Some(100),
+            mtime_seen: false,
             sqlite_fsync: false,
             alloc: None,
             fill_percent: None,

@@ -29,7 +29,7 @@ use crate::bench::aging::Aging;
 use crate::bench::image::Image;
 use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
 use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
-use crate::bench::workloads::{Entry, Parameters, Workload};
+use crate::bench::workloads::{Entry, Limits, Parameters, Workload};
 use crate::error::Result;
 
 /// A run on a simulated device.
@@ -130,25 +130,27 @@ impl Simulation<'_> {
         target.sync_all()?;
         stack.recording.take_events();
         let (mark, app) = (stack.mark(), target.app_bytes());
-        let total = entry.operations(self.parameters);
+        let limits = entry.limits(self.parameters)?;
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
+        let done = steps(&mut *workload, &target, limits, &mut timer, observer)?;
         let moved = since(target.app_bytes(), app);
         let (device, duration_ns) = stack.since(&mark);
-        let foreground = Metrics::new(done, duration_ns, &timer, moved, Some(device));
+        let foreground = Metrics::new(done.count, duration_ns, &timer, moved, Some(device))
+            .with_percentiles(&timer, &self.parameters.percentiles);
 
         workload.close(&target)?;
         let moved = since(target.app_bytes(), app);
         target.unmount()?;
         let (device, duration_ns) = stack.since(&mark);
-        let metrics = Metrics::new(done, duration_ns, &timer, moved, Some(device));
+        let metrics = Metrics::new(done.count, duration_ns, &timer, moved, Some(device))
+            .with_percentiles(&timer, &self.parameters.percentiles);
         Ok(Run {
             workload: entry.name.to_owned(),
             device: self.profile.name.clone(),
             config: self.config(entry),
             metrics,
             foreground,
-            interrupted: done < total,
+            interrupted: done.interrupted,
         })
     }
 
@@ -180,15 +182,19 @@ impl DirectoryRun<'_> {
         workload.open(&target)?;
         target.sync_all()?;
         let (start_ns, app) = (target.now_ns(), target.app_bytes());
-        let total = entry.operations(self.parameters);
+        let limits = entry.limits(self.parameters)?;
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
+        let done = steps(&mut *workload, &target, limits, &mut timer, observer)?;
         // SQLite's own VFS moves bytes that are not seen here.
         let moved = || if entry.sqlite { None } else { since(target.app_bytes(), app) };
-        let foreground = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
+        let figures = || {
+            Metrics::new(done.count, target.now_ns() - start_ns, &timer, moved(), None)
+                .with_percentiles(&timer, &self.parameters.percentiles)
+        };
+        let foreground = figures();
         workload.close(&target)?;
         target.sync_all()?;
-        let metrics = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
+        let metrics = figures();
         let config = Config {
             journal_mode: journal_mode(entry, self.parameters),
             seed: self.parameters.seed,
@@ -200,7 +206,7 @@ impl DirectoryRun<'_> {
             config,
             metrics,
             foreground,
-            interrupted: done < total,
+            interrupted: done.interrupted,
         })
     }
 }
@@ -209,22 +215,42 @@ fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
     entry.sqlite.then(|| parameters.journal_mode.name().to_owned())
 }
 
-/// The measured loop. Returns how many operations were done.
+/// Operations of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) count: u64,
+    /// Somebody stopped it.
+    pub(crate) interrupted: bool,
+}
+
+/// The measured loop.
 pub(crate) fn steps(
     workload: &mut dyn Workload,
     target: &dyn Target,
-    total: u64,
+    limits: Limits,
     timer: &mut Timer,
     observer: &dyn Observer,
-) -> Result<u64> {
-    for step in 0..total {
-        if observer.stopped() {
-            return Ok(step);
+) -> Result<Done> {
+    let start_ns = target.now_ns();
+    let mut count = 0;
+    while count < limits.operations {
+        let passed_ns = target.now_ns() - start_ns;
+        if limits.runtime_ns.is_some_and(|runtime_ns| passed_ns >= runtime_ns) {
+            break;
         }
-        workload.step(target, step, timer)?;
-        observer.position(step + 1, total);
+        if observer.stopped() {
+            return Ok(Done { count, interrupted: true });
+        }
+        workload.step(target, count, timer)?;
+        count += 1;
+        match limits.runtime_ns {
+            Some(runtime_ns) if limits.operations == u64::MAX => {
+                observer.position((target.now_ns() - start_ns).min(runtime_ns), runtime_ns);
+            }
+            _ => observer.position(count, limits.operations),
+        }
     }
-    Ok(total)
+    Ok(Done { count, interrupted: false })
 }
 
 /// Bytes moved since `start`, where they can be counted.

@@ -7,14 +7,25 @@ use crate::report::{aligned, figure};
 
 use crate::bench::metrics::Run;
 
-pub(crate) const HEADER: [&str; 13] = [
+const HEADER: [&str; 13] = [
     "workload", "config", "ops/s", "MB/s", "p50 ms", "p99 ms", "max ms", "req/op", "KiB/op",
     "flush/op", "seq %", "pages/op", "WAF",
 ];
+/// Columns before those of percentiles that were asked for.
+const USUAL: usize = 7;
+
+/// Names of the columns.
+pub(crate) fn header(runs: &[Run]) -> Vec<String> {
+    let mut names = HEADER.map(str::to_owned).to_vec();
+    let percentiles = runs.first().map(|run| run.metrics.latency_us_percentiles.keys());
+    let more = percentiles.into_iter().flatten().map(|percent| format!("p{percent} ms"));
+    names.splice(USUAL..USUAL, more);
+    names
+}
 
 /// The table, columns aligned, with a final newline.
 pub fn table(runs: &[Run]) -> String {
-    let mut lines = vec![HEADER.map(str::to_owned).to_vec()];
+    let mut lines = vec![header(runs)];
     lines.extend(rows(runs));
     aligned(&lines, 2)
 }
@@ -48,6 +59,7 @@ fn row(run: &Run) -> Vec<String> {
         figure(fore.latency_us_p99 / 1e3),
         figure(fore.latency_us_max / 1e3),
     ];
+    cells.extend(fore.latency_us_percentiles.values().map(|us| figure(us / 1e3)));
     match &all.device {
         Some(device) => cells.extend([
             figure(device.write_requests as f64 / operations),
@@ -73,6 +85,7 @@ mod tests {
             log: None,
             journal_mode: None,
             mtime_update_ms: None,
+            mtime_seen: false,
             alloc: None,
             fill_percent: None,
             sqlite_fsync: false,

@@ -43,6 +43,12 @@ pub struct Bench {
     pub mtime_update: Vec<String>,
     /// Operations of each run; by itself the workload's.
     pub operations: Option<u64>,
+    /// Longest time of each run, seconds of its clock.
+    pub runtime: Option<u64>,
+    /// Each run goes on until `runtime`.
+    pub time_based: bool,
+    /// More percentiles of the latency.
+    pub percentile_list: Vec<f64>,
     /// Replacement policy of the page cache.
     pub policy: String,
     /// Allocation policies.
@@ -85,6 +91,9 @@ impl Default for Bench {
             sqlite_fsync: false,
             mtime_update: Vec::new(),
             operations: None,
+            runtime: None,
+            time_based: false,
+            percentile_list: Vec::new(),
             policy: "clock".to_owned(),
             alloc: Vec::new(),
             fill: Vec::new(),
@@ -147,6 +156,9 @@ impl Bench {
         let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
         let make = |journal_mode: &JournalMode, fill_percent| Parameters {
             operations: self.operations,
+            runtime_ns: self.runtime.map(|seconds| seconds.saturating_mul(1_000_000_000)),
+            time_based: self.time_based,
+            percentiles: self.percentile_list.clone(),
             seed: self.seed,
             journal_mode: *journal_mode,
             synchronous,

@@ -79,6 +79,38 @@ fn another_seed_is_another_run() {
     assert_ne!(one.metrics.duration_s, two.metrics.duration_s);
 }
 
+#[test]
+fn a_run_ends_with_its_time_and_reports_the_percentiles() {
+    let Some(image) = crate::common::image("a_run_ends_with_its_time") else { return };
+    for workload in ["sqlite/insert", "sqlite/update", "fileio/sequential-256k-fsync", "mixed"] {
+        let run = |operations, runtime_ns, time_based| {
+            let percentiles = vec![50.0, 99.9];
+            let parameters = Parameters {
+                runtime_ns,
+                time_based,
+                percentiles,
+                ..crate::common::parameters(JournalMode::Delete, operations)
+            };
+            crate::common::run(image, "nexus7-emmc", workload, &parameters)
+        };
+        let found = run(Some(5), Some(2_000_000_000), true);
+        let figures = &found.foreground;
+        assert!(figures.operations > 5 && !found.interrupted, "{workload}: {figures:?}");
+        // The last operation may last longer.
+        let most_s = 2.0 + figures.latency_us_max / 1e6 + 0.1;
+        assert!((2.0..most_s).contains(&figures.duration_s), "{workload}: {figures:?}");
+        let percentiles = &figures.latency_us_percentiles;
+        assert_eq!(percentiles["50"], figures.latency_us_p50);
+        assert!(percentiles["99.9"] >= figures.latency_us_p99, "{workload}: {percentiles:?}");
+        // Whichever comes first.
+        assert_eq!(run(Some(3), Some(3_600_000_000_000), false).metrics.operations, 3);
+        assert!(run(Some(60), Some(50_000_000), false).metrics.operations < 60);
+    }
+    let endless = Parameters { time_based: true, ..Parameters::default() };
+    let delete = syncline_lab::bench::find("sqlite/delete").unwrap()[0];
+    assert!(delete.limits(&endless).is_err(), "it runs out of rows");
+}
+
 struct StopAfter {
     limit: u64,
     done: AtomicU64,

@@ -225,9 +225,14 @@ pub fn mkfs(spec: &ImageSpec) -> TempImage {
 /// If debugfs cannot be run.
 #[must_use]
 pub fn debugfs(path: &Path, commands: &str) -> String {
+    debugfs_by(Command::new(program("debugfs")), path, commands)
+}
+
+/// The same, by a command that runs debugfs with the arguments that it gets.
+fn debugfs_by(mut command: Command, path: &Path, commands: &str) -> String {
     let mut script = tempfile::NamedTempFile::new().expect("the temporary directory takes files");
     std::io::Write::write_all(&mut script, commands.as_bytes()).expect("the script can be written");
-    let output = Command::new(program("debugfs"))
+    let output = command
         .env("DEBUGFS_PAGER", "__none__")
         .env("E2FSPROGS_FAKE_TIME", FAKE_TIME_S)
         .arg("-w")
@@ -242,14 +247,18 @@ pub fn debugfs(path: &Path, commands: &str) -> String {
 }
 
 /// Reads all regular files and symbolic links of an image with debugfs; a link has its target as
-/// bytes. What debugfs cannot read is missing.
+/// bytes. What debugfs cannot read is missing. Of each file the first 16 MiB are read: one of a
+/// damaged image may be all holes, which debugfs writes out.
 ///
 /// # Panics
 /// If debugfs cannot be run, or the temporary directory takes no files.
 #[must_use]
 pub fn files_of(image: &Path) -> BTreeMap<String, Vec<u8>> {
     let place = tempfile::tempdir().expect("the temporary directory takes files");
-    let _ = debugfs(image, &format!("rdump / {}\n", place.path().display()));
+    let mut command = Command::new("sh");
+    let bounded = "trap '' XFSZ; ulimit -f 32768; exec \"$0\" \"$@\"";
+    command.args(["-c", bounded]).arg(program("debugfs"));
+    let _ = debugfs_by(command, image, &format!("rdump / {}\n", place.path().display()));
     let mut found = BTreeMap::new();
     let mut next = vec![place.path().to_owned()];
     while let Some(dir) = next.pop() {

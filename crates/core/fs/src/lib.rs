@@ -63,8 +63,8 @@ pub use names::namei::NAME_BYTES_MAX;
 pub use names::path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use names::rename::RenameFlags;
 pub use options::{
-    Alloc, Atime, LiveLimits, LogFormat, MountOptions, OnError, Rescue, SyncMode, VOLUME_OPTIONS,
-    Writeback,
+    Alloc, Atime, LiveLimits, LogFormat, MountOptions, MtimeUpdate, OnError, Rescue, SyncMode,
+    VOLUME_OPTIONS, Writeback,
 };
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;

@@ -15,6 +15,7 @@ mod fast_commits;
 pub(crate) mod in_memory;
 mod rescue;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use syncline_base::lockrank::Mutex;
@@ -269,6 +270,7 @@ fn build(store: Arc<Store>, parts: OptionParts) -> Result<Arc<Names>> {
         pages,
         icache: Icache::new(cache_bytes / INODE_SHARE),
         orphans: Mutex::new(ranks::ORPHANS, Orphans::default()),
+        newer_since_ns: AtomicU64::new(0),
     });
     let schedule = Schedule::new(&inodes.options);
     let engine = engine(inodes.options.sync);

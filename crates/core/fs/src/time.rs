@@ -16,11 +16,31 @@ fn from_ns(ns: u64) -> Timestamp {
     Timestamp { seconds: (ns / NS_PER_S) as i64, nanoseconds: (ns % NS_PER_S) as u32 }
 }
 
-/// The clock, floored to the tick.
-pub(crate) fn coarse(clock: &dyn Clock, timer_tick_ms: u32) -> Timestamp {
+/// The clock, floored to the tick, but not below a `fine` time that was given within the tick.
+pub(crate) fn coarse(clock: &dyn Clock, timer_tick_ms: u32, fine_ns: u64) -> Timestamp {
     let tick_ns = u64::from(timer_tick_ms.max(1)) * 1_000_000;
     let now = clock.now_ns();
-    from_ns(now - now % tick_ns)
+    let tick = now - now % tick_ns;
+    from_ns(if fine_ns <= now { tick.max(fine_ns) } else { tick })
+}
+
+/// The clock, to the nanosecond.
+pub(crate) fn fine(clock: &dyn Clock) -> (Timestamp, u64) {
+    let now = clock.now_ns();
+    (from_ns(now), now)
+}
+
+/// Nanoseconds from `earlier` to `later`; `None` if that is negative, or seconds.
+pub(crate) fn ns_between(earlier: Timestamp, later: Timestamp) -> Option<u32> {
+    let seconds = later.seconds.checked_sub(earlier.seconds).filter(|s| (0..2).contains(s))?;
+    (seconds as u32 * NS_PER_S as u32 + later.nanoseconds).checked_sub(earlier.nanoseconds)
+}
+
+/// The time `ns` nanoseconds later.
+pub(crate) fn later(time: Timestamp, ns: u32) -> Timestamp {
+    let ns = time.nanoseconds + ns;
+    let (carry, nanoseconds) = (ns / NS_PER_S as u32, ns % NS_PER_S as u32);
+    Timestamp { seconds: time.seconds + i64::from(carry), nanoseconds }
 }
 
 /// Algorithm 1 of the coarse-mtime paper: the new value of a timestamp that is `held`, at `now`
@@ -58,9 +78,9 @@ mod tests {
     #[test]
     fn moves_once_per_tick() {
         let clock = VirtualClock::new(10 * NS_PER_S + 7_999_999);
-        assert_eq!(coarse(&clock, 4), Timestamp { seconds: 10, nanoseconds: 4_000_000 });
-        assert_eq!(coarse(&clock, 1), Timestamp { seconds: 10, nanoseconds: 7_000_000 });
+        assert_eq!(coarse(&clock, 4, 0), Timestamp { seconds: 10, nanoseconds: 4_000_000 });
+        assert_eq!(coarse(&clock, 1, 0), Timestamp { seconds: 10, nanoseconds: 7_000_000 });
         clock.sleep_until(10 * NS_PER_S + 8_000_000);
-        assert_eq!(coarse(&clock, 4), Timestamp { seconds: 10, nanoseconds: 8_000_000 });
+        assert_eq!(coarse(&clock, 4, 0), Timestamp { seconds: 10, nanoseconds: 8_000_000 });
     }
 }

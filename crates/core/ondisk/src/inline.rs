@@ -15,7 +15,7 @@
 use crate::bytes::le32;
 use crate::dir::{self, DirFormat, Entries, entry_bytes, put_entry};
 use crate::error::{OndiskError, Result};
-use crate::inode::{I_BLOCK_BYTES, Inode};
+use crate::inode::{I_BLOCK_BYTES, I_BLOCK_OFFSET, Inode};
 use crate::xattr::{self, Place};
 
 const WHAT: &str = "inline data";
@@ -27,11 +27,25 @@ const PARENT_BYTES: usize = 4;
 /// The inline bytes of an inode whose slot is `slot`, as many as are stored. Corrupt: there is no
 /// xattr `system.data`, or it has its value elsewhere.
 pub fn stored(raw: &Inode, slot: &[u8]) -> Result<Vec<u8>> {
+    Ok([raw.i_block.as_slice(), value(raw, slot)?].concat())
+}
+
+fn value<'a>(raw: &Inode, slot: &'a [u8]) -> Result<&'a [u8]> {
     let area = raw.xattr_range(slot.len()).and_then(|range| slot.get(range)).unwrap_or(&[]);
-    let Some(value) = xattr::get(area, Place::Inode, INDEX_SYSTEM, b"data")? else {
-        return Err(OndiskError::corrupt(WHAT, "the inode has no attribute system.data"));
-    };
-    Ok([raw.i_block.as_slice(), value].concat())
+    let found = xattr::get(area, Place::Inode, INDEX_SYSTEM, b"data")?;
+    found.ok_or_else(|| OndiskError::corrupt(WHAT, "the inode has no attribute system.data"))
+}
+
+/// Start and end of the two chains of entries of a directory in the slot of its inode. Corrupt: as
+/// [`stored`].
+pub fn chains(raw: &Inode, slot: &[u8]) -> Result<[(usize, usize); 2]> {
+    let first = (I_BLOCK_OFFSET + PARENT_BYTES, I_BLOCK_OFFSET + I_BLOCK_BYTES);
+    let value = value(raw, slot)?;
+    if value.is_empty() {
+        return Ok([first, (0, 0)]);
+    }
+    let start = value.as_ptr() as usize - slot.as_ptr() as usize;
+    Ok([first, (start, start + value.len())])
 }
 
 /// The parent of an inline directory.

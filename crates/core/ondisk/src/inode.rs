@@ -282,13 +282,18 @@ impl Inode {
             self.encode_fields(fields);
         }
         if let Some(seed) = csum_seed {
-            let crc = Self::checksum_of(raw, seed);
-            put_le16(raw, CHECKSUM_LO, lo16(crc));
-            if has_checksum_hi(raw) {
-                put_le16(raw, CHECKSUM_HI, hi16(crc));
-            }
+            Self::set_checksum(raw, seed);
         }
         Ok(())
+    }
+
+    /// Stores the checksum of an inode's bytes, at least 128.
+    pub fn set_checksum(raw: &mut [u8], inode_seed: u32) {
+        let crc = Self::checksum_of(raw, inode_seed);
+        put_le16(raw, CHECKSUM_LO, lo16(crc));
+        if has_checksum_hi(raw) {
+            put_le16(raw, CHECKSUM_HI, hi16(crc));
+        }
     }
 
     /// Makes the times what this inode holds of them, as [`Inode::i_extra_isize`] says: no reader
@@ -307,6 +312,11 @@ impl Inode {
         if end < 0x90 + 4 {
             self.i_crtime = Timestamp::default();
         }
+    }
+
+    /// True if mtime and ctime keep their nanoseconds.
+    pub fn has_fine_times(&self) -> bool {
+        self.i_extra_isize >= 0x8c - GOOD_OLD_INODE_SIZE as u16
     }
 
     fn encode_fields(&self, raw: &mut [u8]) {

@@ -82,7 +82,7 @@ impl State {
                 (inode, true)
             }
         };
-        let attr = fs.volume().getattr(&inode);
+        let attr = fs.volume().getattr_unseen(&inode);
         if syncline_fs::type_letter(attr.mode) != '-' {
             return Err(ffi::SQLITE_CANTOPEN);
         }
@@ -143,7 +143,7 @@ impl State {
         let fs = self.fs()?;
         match fs.open(path) {
             Ok(inode) if flags == ffi::SQLITE_ACCESS_EXISTS => {
-                let attr = fs.volume().getattr(&inode);
+                let attr = fs.volume().getattr_unseen(&inode);
                 Ok(attr.size > 0 || syncline_fs::type_letter(attr.mode) != '-')
             }
             Ok(_) => Ok(true),
@@ -200,7 +200,7 @@ fn whose(fs: &VolumeFs, path: &str, flags: i32) -> Create {
     // Not `fs.open`: the price of a call is in the stored figures of every journal mode.
     match database.map(|(database, _)| fs.volume().resolve(database)) {
         Some(Ok(database)) => {
-            let attr = fs.volume().getattr(&database);
+            let attr = fs.volume().getattr_unseen(&database);
             Create { mode: attr.mode & 0o777, uid: attr.uid, gid: attr.gid }
         }
         _ => NEW_FILE,

@@ -233,7 +233,7 @@ impl VolumeFs {
     /// Size in bytes.
     pub fn size(&self, inode: &InodeRef) -> u64 {
         self.charge_syscall();
-        self.volume.getattr(inode).size
+        self.volume.getattr_unseen(inode).size
     }
 
     /// Reads; fewer bytes than asked only at the end of the file.

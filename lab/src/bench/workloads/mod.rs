@@ -26,10 +26,16 @@ use crate::bench::target::Target;
 use crate::error::{LabError, Result};
 
 /// Parameters that vary between runs of one workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// Steps; `None`: the workload's default.
     pub operations: Option<u64>,
+    /// A run ends after this time of its clock.
+    pub runtime_ns: Option<u64>,
+    /// A run goes on until [`Parameters::runtime_ns`], whatever the number of steps.
+    pub time_based: bool,
+    /// Percentiles of the latency that are reported beside the usual ones, 0 to 100.
+    pub percentiles: Vec<f64>,
     /// Of everything random.
     pub seed: u64,
     /// SQLite's journal mode.
@@ -50,6 +56,9 @@ impl Default for Parameters {
     fn default() -> Self {
         Parameters {
             operations: None,
+            runtime_ns: None,
+            time_based: false,
+            percentiles: Vec::new(),
             seed: 1,
             journal_mode: JournalMode::Delete,
             synchronous: Synchronous::Full,
@@ -97,10 +106,32 @@ impl Entry {
         parameters.operations.unwrap_or(scaled(self.operations, percent))
     }
 
+    /// The end of a run with these parameters.
+    ///
+    /// # Errors
+    /// [`LabError::Usage`] if the workload cannot go on for so long.
+    pub fn limits(&self, parameters: &Parameters) -> Result<Limits> {
+        if parameters.time_based && self.name == sqlite::DELETE_NAME {
+            let text = format!("{} ends with the last row; give it --operations", self.name);
+            return Err(LabError::Usage(text));
+        }
+        let operations = if parameters.time_based { u64::MAX } else { self.operations(parameters) };
+        Ok(Limits { operations, runtime_ns: parameters.runtime_ns })
+    }
+
     /// A fresh workload.
     pub fn make(&self, parameters: &Parameters) -> Box<dyn Workload> {
         (self.make)(parameters, self.operations(parameters))
     }
+}
+
+/// The end of a run: whichever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps.
+    pub operations: u64,
+    /// Nanoseconds of the run's clock since the first step.
+    pub runtime_ns: Option<u64>,
 }
 
 const fn entry(
@@ -122,7 +153,7 @@ fn scaled(count: u64, scale_percent: u64) -> u64 {
 pub const WORKLOADS: &[Entry] = &[
     entry("sqlite/insert", 300, true, sqlite::insert, "a row of 17 columns, its own transaction"),
     entry("sqlite/update", 300, true, sqlite::update, "four columns of a row, its own transaction"),
-    entry("sqlite/delete", 300, true, sqlite::delete, "a row by key, its own transaction"),
+    entry(sqlite::DELETE_NAME, 300, true, sqlite::delete, "a row by key, its own transaction"),
     entry(
         "fileio/random-overwrite-fsync",
         2000,

@@ -220,6 +220,9 @@ pub(super) fn update(p: &Parameters, rows: u64) -> Box<dyn Workload> {
     sqlite(p, rows, &[insert_row], update_row)
 }
 
+/// The workload that runs out of rows.
+pub(super) const DELETE_NAME: &str = "sqlite/delete";
+
 pub(super) fn delete(p: &Parameters, rows: u64) -> Box<dyn Workload> {
     sqlite(p, rows, &[insert_row, update_row], delete_row)
 }
@@ -243,7 +246,9 @@ impl Workload for Sqlite {
 
     fn step(&mut self, target: &dyn Target, step: u64, timer: &mut Timer) -> Result<()> {
         let db = self.db.as_ref().ok_or_else(not_open)?;
-        timer.time(|| target.now_ns(), || (self.measured)(db, &mut self.rng, step as i64 + 1))
+        // Rows are inserted without end, and updated again and again.
+        let id = if self.before.is_empty() { step } else { step % self.rows } as i64 + 1;
+        timer.time(|| target.now_ns(), || (self.measured)(db, &mut self.rng, id))
     }
 
     fn close(&mut self, _: &dyn Target) -> Result<()> {

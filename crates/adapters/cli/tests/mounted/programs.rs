@@ -2,6 +2,7 @@
 //! with mmap beside them.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -177,6 +178,74 @@ fn git_commit_clone_gc_fsck() {
     git(&m.at("two"), &["fsck", "--strict"]);
     assert_eq!(fs::read(m.at("two/f7")).unwrap(), fs::read(one.join("f7")).unwrap());
     m.unmount_clean();
+}
+
+/// Writes bytes of a size that does not change, and syncs them.
+fn put(path: &Path, round: u32) {
+    let options = fs::File::options().write(true).create(true).truncate(false).clone();
+    let mut file = options.open(path).unwrap();
+    file.write_all(format!("round {round:06}\n").as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// make, rsync and git decide by times whether a file was changed. Here the next change comes as
+/// soon as each has finished, and every tenth one is followed by the death of the serving process.
+fn programs_that_compare_times(options: &str) {
+    let away = tempfile::tempdir().unwrap();
+    let mut m = Mounted::new(image(), options);
+    let done = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+    };
+    let (dir, copy) = (m.at("work"), away.path().join("copy"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("Makefile"), "out: in\n\tcat in > out\n\tsync out\n").unwrap();
+    put(&dir.join("in"), 0);
+    git(&dir, &["init", "-q"]);
+    let sync = |path: &str| fs::File::open(dir.join(path)).unwrap().sync_all().unwrap();
+    ["Makefile", ".git/HEAD", ".git/config", ".git/refs"].into_iter().for_each(sync);
+    for round in 1..=30 {
+        put(&dir.join("in"), round);
+        let expected = fs::read(dir.join("in")).unwrap();
+        if round % 10 == 0 {
+            m.kill_serving();
+            m.bury();
+            m.mount(options);
+            assert_eq!(fs::read(dir.join("in")).unwrap(), expected, "{options}: it was synced");
+        }
+        // Each of them sees the file as it is, and remembers its time for the next round.
+        done(Command::new("make").args(["-s", "out"]).current_dir(&dir));
+        assert_eq!(fs::read(dir.join("out")).unwrap(), expected, "{options}: make, {round}");
+        let source = dir.join("in");
+        // Times to the nanosecond: a whole second is the default.
+        done(Command::new("rsync").args(["-t", "--modify-window=-1"]).arg(&source).arg(&copy));
+        assert_eq!(fs::read(&copy).unwrap(), expected, "{options}: rsync, {round}");
+        git(&dir, &["-c", "core.fsync=all", "add", "in"]);
+        sync(".git");
+        let staged = Command::new("git")
+            .args(["-c", "safe.directory=*", "cat-file", "blob", ":in"])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert_eq!(staged.stdout, expected, "{options}: git, {round}");
+    }
+    m.unmount_clean();
+}
+
+#[test]
+fn make_rsync_and_git_miss_no_change() {
+    let test = "make_rsync_and_git_miss_no_change";
+    if !require(test, &NEEDS) {
+        return;
+    }
+    if let Some(absent) =
+        ["make", "rsync", "git"].iter().find(|n| Command::new(n).arg("--version").output().is_err())
+    {
+        return skip(test, &format!("needs {absent}"));
+    }
+    for options in ["sync=eager", "sync=ordered", "sync=eager,lazytime", "writeback_cache"] {
+        programs_that_compare_times(&format!("{options},mtime_update=seen"));
+    }
 }
 
 fn threads_with_trees(options: &str, seed: u64) {

@@ -98,7 +98,7 @@ impl WriteHow {
 pub(crate) fn open(serve: &Serve, ino: u32, how: OpenHow) -> Result<Handle> {
     serve.vol.check_running()?;
     let inode = serve.inode(ino)?;
-    let flags = serve.vol.getattr(&inode).flags;
+    let flags = serve.vol.getattr_unseen(&inode).flags;
     let append_only = flags & APPEND != 0;
     if how.write && (flags & IMMUTABLE != 0 || append_only && !how.append) {
         return Err(FsError::Perm);

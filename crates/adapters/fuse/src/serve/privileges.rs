@@ -14,7 +14,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// Takes the set-id bits away that `file_remove_privs` would.
 pub(super) fn drop_privileges(serve: &Serve, caller: Caller, inode: &InodeRef) -> Result<()> {
-    let now = serve.vol.getattr(inode);
+    let now = serve.vol.getattr_unseen(inode);
     let without = without_set_id(&*serve.host, caller, &now);
     if without != now.mode {
         let set = SetAttr { mode: Some(without), ..SetAttr::default() };

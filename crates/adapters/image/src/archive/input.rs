@@ -5,6 +5,8 @@ use std::io::Read;
 
 use super::reader::{Kind, Member, Reader};
 use super::rules::Rules;
+use syncline_ondisk::bytes::is_zero;
+
 use crate::copy::side::{Kind as FileKind, Meta, Side, Writer};
 use crate::names::join;
 use crate::{ImageError, Result, Watch};
@@ -236,11 +238,7 @@ pub(crate) fn contents(
 /// The runs of pages with something else than zeros, and where they begin: pages of zeros become
 /// holes, as far as they are whole.
 pub(crate) fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let zero = |at: &usize| {
-        let page = &bytes[*at..(at + PAGE_BYTES).min(bytes.len())];
-        // In words, which the compiler makes vectors of.
-        page.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
-    };
+    let zero = |at: &usize| is_zero(&bytes[*at..(at + PAGE_BYTES).min(bytes.len())]);
     let mut next = 0;
     std::iter::from_fn(move || {
         let mut pages = (next..bytes.len()).step_by(PAGE_BYTES);

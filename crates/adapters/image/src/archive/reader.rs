@@ -10,6 +10,8 @@ use tar::Header;
 
 use super::pax::{self, Records, bad, number};
 use super::{BLOCK_BYTES, EXTENDED_BYTES_MAX, attributes, fields, sparse, volumes};
+use syncline_ondisk::bytes::is_zero;
+
 use crate::copy::side::{Meta, Xattr};
 use crate::{ImageError, Result, Watch};
 
@@ -180,7 +182,7 @@ impl<'a> Reader<'a> {
             BLOCK_BYTES => {}
             _ => return Err(bad("it ends early")),
         }
-        if block.iter().all(|byte| *byte == 0) {
+        if is_zero(&block) {
             return Ok(None);
         }
         checked(&block).map(Some)

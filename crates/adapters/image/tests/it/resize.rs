@@ -1,4 +1,4 @@
-//! Images that grow: checked first, and as they were if it fails.
+//! Images that grow and shrink: checked first, and as they were if it fails.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use syncline_fs::Create;
 use syncline_image::mkfs::Mkfs;
 use syncline_image::resize::{NewSize, resize};
 use syncline_image::{Image, ImageError, Opening};
+use syncline_ondisk::Superblock;
 use syncline_testkit::{Need, e2fsck_clean, require};
 
 const MIB: u64 = 1 << 20;
@@ -43,6 +44,39 @@ fn images_grow_without_other_programs() {
         e2fsck_clean(&path).unwrap();
         has_file(&path);
     }
+}
+
+#[test]
+fn images_shrink_without_other_programs() {
+    if !require("images_shrink_without_other_programs", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    made(&path);
+    let least = {
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        resize(&copy, NewSize::Minimum).unwrap()
+    };
+    assert!(least < 10 * MIB, "{least}");
+    for size in [NewSize::Bytes(40 * MIB), NewSize::Bytes(12 * MIB), NewSize::Minimum] {
+        let bytes = resize(&path, size).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), bytes);
+        e2fsck_clean(&path).unwrap();
+        has_file(&path);
+        // A cut would leave it like this.
+        let mut image = std::fs::read(&path).unwrap();
+        let mut sb = Superblock::decode(&image[1024..2048]).unwrap();
+        sb.s_state = 0;
+        sb.encode_into(&mut image[1024..2048]).unwrap();
+        std::fs::write(&path, &image).unwrap();
+    }
+    let err = resize(&path, NewSize::Bytes(MIB)).unwrap_err();
+    assert!(err.to_string().contains("; choose at least that"), "{err}");
+    resize(&path, NewSize::Bytes(100 * MIB)).unwrap();
+    e2fsck_clean(&path).unwrap();
+    has_file(&path);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl AlignedBuffer {
 const SMALLEST: u32 = 14;
 const LARGEST: u32 = MAX_REQUEST_BYTES.ilog2();
 
-/// Keeps buffers of sizes that are powers of two; larger ones than the largest request are not kept.
+/// Keeps buffers of sizes that are powers of two, up to the largest request.
 #[derive(Debug)]
 pub(super) struct Pool {
     kept: Mutex<Kept>,

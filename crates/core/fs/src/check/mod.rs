@@ -44,7 +44,7 @@ mod links;
 mod marks;
 mod mends;
 mod orphans;
-mod quota;
+pub(crate) mod quota;
 mod report;
 mod special;
 mod superblock;

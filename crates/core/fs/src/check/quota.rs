@@ -21,12 +21,12 @@ use super::report::At;
 use super::{Checker, Step, kinds};
 
 /// Bytes of a block of a quota file.
-pub(super) const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 pub(super) const MAGIC: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
 const NAMES: [&str; 3] = ["user", "group", "project"];
-pub(super) const LEAF_HEADER: usize = 16;
-pub(super) const ENTRY: usize = 72;
-pub(super) const LEVELS: u32 = 4;
+pub(crate) const LEAF_HEADER: usize = 16;
+pub(crate) const ENTRY: usize = 72;
+pub(crate) const LEVELS: u32 = 4;
 /// Largest quota file of e2fsprogs.
 pub(super) const SIZE_MAX: u64 = 1 << 31;
 /// Wrong ids that are noted for each quota.

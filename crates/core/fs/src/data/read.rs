@@ -256,12 +256,12 @@ pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
 
 fn atime_due(store: &Store, inode: &Inode, now: Timestamp) -> bool {
     let st = inode.state.read();
-    let atime = st.raw.i_atime;
+    let (atime, (mtime, ctime)) = (st.raw.i_atime, st.times());
     if st.raw.i_flags & flags::NOATIME != 0 || atime == now {
         return false;
     }
     store.options.atime == Atime::Strictatime
-        || st.raw.i_mtime >= atime
-        || st.raw.i_ctime >= atime
+        || mtime >= atime
+        || ctime >= atime
         || now.seconds.saturating_sub(atime.seconds) >= RELATIME_S
 }

@@ -31,15 +31,16 @@ use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::map::extents::search::is_hole;
 use crate::store::Store;
 
 /// Inode table, and orphan file block or superblock with a neighbour's inode.
 const ORPHAN_CREDITS: u32 = 4;
 
-fn touch_times(store: &Store, st: &mut InodeState) {
-    let now = store.now();
-    (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
+fn touch_times(store: &Store, inode: &Inode, st: &mut InodeState) {
+    let now = change_time(store, inode, st);
+    st.set_times(inode, now, now);
 }
 
 /// Zeroes the last block behind the old end, so that a larger size shows zeros. The caller holds
@@ -68,7 +69,7 @@ pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Resu
     h.require_flush();
     let mut st = inode.state.write();
     (st.size, st.raw.i_size) = (size, size);
-    touch_times(inodes, &mut st);
+    touch_times(inodes, inode, &mut st);
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
 }
 
@@ -84,7 +85,7 @@ fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
         let mut st = inode.state.write();
         (st.size, st.raw.i_size) = (size, size);
         st.write_at_close |= size == 0 && inodes.options.auto_da_alloc;
-        touch_times(inodes, &mut st);
+        touch_times(inodes, inode, &mut st);
         drop_pages(inodes, inode, &mut st, first.into(), u64::MAX);
         if is_hole(inodes, inode, &st, first, u32::MAX)? {
             return write_inode(inodes, &mut h, inode, &mut st, Dirty::Data);
@@ -106,7 +107,7 @@ fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
 /// Ends an operation that changed blocks: times, sizes already set, inode written.
 pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut st = inode.state.write();
-    touch_times(inodes, &mut st);
+    touch_times(inodes, inode, &mut st);
     write_inode(inodes, h, inode, &mut st, Dirty::Data)
 }
 

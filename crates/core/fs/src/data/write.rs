@@ -14,8 +14,8 @@
 //! wait.
 //!
 //! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
-//! ctime) or set-id bits go: then one handle with one inode table block, as `file_update_time` does
-//! it. Size and blocks follow at write-back.
+//! ctime, `inode/times.rs`) or set-id bits go: then one handle with one inode table block, as
+//! `file_update_time` does it. Size and blocks follow at write-back.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::{max_file_bytes, write_inode};
+use crate::inode::times::{Stamp, keep_newer, stamp};
 use crate::space::Space;
 use crate::space::balloc::install::wait_for_freed_blocks;
 use crate::store::Store;
-use crate::time::{self, Timestamp};
 
 /// Blocks that one step takes.
 const CHUNK_BLOCKS: u64 = 64;
@@ -156,59 +156,41 @@ pub(crate) fn size_limit(store: &Store, extents: bool) -> u64 {
 /// an unprivileged caller writes to (`file_modified`).
 #[inline]
 pub(crate) fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
-    let (strip, mtime, ctime) = {
+    let strip = {
         let st = inode.state.read();
         let keep = inodes.options.privileged || inodes.options.set_id_by_caller;
         let strip = if keep { 0 } else { set_id_bits(st.raw.i_mode) };
-        let now = inodes.now();
-        let (mtime, ctime) = (
-            update_time_at(inodes, st.raw.i_mtime, now),
-            update_time_at(inodes, st.raw.i_ctime, now),
-        );
-        if strip == 0 && mtime == st.raw.i_mtime && ctime == st.raw.i_ctime {
+        if strip == 0 && stamp(inodes, inode, &st) == Stamp::Same {
             return Ok(());
         }
-        (strip, mtime, ctime)
+        strip
     };
-    set_mtime(inodes, inode, strip, (mtime, ctime))
-}
-
-/// Sets mtime and ctime, and takes the bits `strip` away from the mode.
-fn set_mtime(
-    inodes: &Inodes,
-    inode: &Inode,
-    strip: u16,
-    (mtime, ctime): (Timestamp, Timestamp),
-) -> Result<()> {
-    if inodes.options.lazytime && strip == 0 {
-        let mut st = inode.state.write();
-        (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
-        st.raw.fit_times();
-        st.times_dirty = true;
+    if strip == 0 && move_times_in_memory(inodes, inode) {
         return Ok(());
     }
     let mut h = inodes.start(1)?;
     let mut st = inode.state.write();
-    (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+    if let Stamp::Slot(mtime, ctime) = stamp(inodes, inode, &st) {
+        st.set_times(inode, mtime, ctime);
+    }
     st.raw.i_mode &= !strip;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
 }
 
-/// Returns the timestamp for a write, or for a change of a directory's names: the clock, or with
-/// `mtime_update` the last multiple of its interval.
-pub(crate) fn update_time(store: &Store, held: Timestamp) -> Timestamp {
-    update_time_at(store, held, store.now())
-}
-
-#[inline]
-fn update_time_at(store: &Store, held: Timestamp, now: Timestamp) -> Timestamp {
-    match store.options.mtime_update_ms {
-        Some(interval_ms) => {
-            let interval_ms = interval_ms.max(store.options.timer_tick_ms);
-            time::coarse_update(held, now, interval_ms)
+/// Moves mtime and ctime, unless they must go to the slot of the inode table now.
+fn move_times_in_memory(inodes: &Inodes, inode: &Inode) -> bool {
+    let mut st = inode.state.write();
+    match stamp(inodes, inode, &st) {
+        Stamp::Same => {}
+        Stamp::Memory(ns) => keep_newer(inodes, inode, &mut st, ns),
+        Stamp::Slot(mtime, ctime) if inodes.options.lazytime => {
+            st.set_times(inode, mtime, ctime);
+            st.raw.fit_times();
+            st.times_dirty = true;
         }
-        None => now,
+        Stamp::Slot(..) => return false,
     }
+    true
 }
 
 /// Zeroes the last block behind the old end of the file, before the file grows over it. Another

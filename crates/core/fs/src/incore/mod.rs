@@ -56,6 +56,8 @@ pub struct Inode {
     pub(crate) durability: AtomicU8,
     /// An atomic write of it has begun.
     pub(crate) has_atomic: AtomicBool,
+    /// A program may know mtime and ctime as they are now (`inode/times.rs`).
+    pub(crate) shown: AtomicBool,
 }
 
 /// The changeable part of an inode.
@@ -71,10 +73,13 @@ pub(crate) struct InodeState {
     pub(crate) sync_tid: Tid,
     /// Transaction that fdatasync must wait for.
     pub(crate) datasync_tid: Tid,
-    /// Counts the changes of `datasync_tid`.
-    pub(crate) data_changes: u64,
+    /// Counts the changes of `datasync_tid`, and wraps.
+    pub(crate) data_changes: u32,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
+    /// Nanoseconds from `raw.i_ctime` to the last change, where `raw` has the times of an earlier
+    /// one for fsync to keep (`inode/times.rs`); 0: it has those of the last one.
+    pub(crate) newer_by_ns: u32,
     /// True if the file was truncated to zero since the last close: new data replaces old contents.
     pub(crate) write_at_close: bool,
     /// Newest transaction in which written extents became unwritten.
@@ -95,6 +100,7 @@ impl Inode {
             datasync_tid: synced,
             data_changes: 0,
             times_dirty: false,
+            newer_by_ns: 0,
             write_at_close: false,
             unwrote_tid: synced,
             orphan: None,
@@ -112,6 +118,8 @@ impl Inode {
             overwritten: AtomicU32::new(0),
             durability: AtomicU8::new(0),
             has_atomic: AtomicBool::new(false),
+            // Whoever read the slot before may have shown its times.
+            shown: AtomicBool::new(true),
         }
     }
 

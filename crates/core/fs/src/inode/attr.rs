@@ -1,15 +1,17 @@
 //! Attributes of inodes and of the volume: getattr, setattr, statfs, info.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 use crate::error::{FsError, Result};
-use crate::incore::Dirty;
+use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::inline::is_inline;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::space::Space;
 use crate::time::Timestamp;
 
@@ -102,13 +104,27 @@ pub struct StatFs {
 pub const USER_FLAGS: u32 = 0x0001_00fb;
 
 impl crate::Volume {
-    /// Returns the attributes of an inode.
+    /// Returns the attributes of an inode. With `mtime_update=seen` its next change gets a time of
+    /// its own, which fsync keeps.
     pub fn getattr(&self, inode: &InodeRef) -> Attr {
         let st = inode.state.read();
+        if !inode.shown.load(Ordering::Relaxed) {
+            inode.shown.store(true, Ordering::Relaxed);
+        }
+        self.attributes(inode, &st)
+    }
+
+    /// As [`Self::getattr`], for a caller that shows the times to nobody.
+    pub fn getattr_unseen(&self, inode: &InodeRef) -> Attr {
+        self.attributes(inode, &inode.state.read())
+    }
+
+    fn attributes(&self, inode: &Inode, st: &InodeState) -> Attr {
         let raw = &st.raw;
+        let (mtime, ctime) = st.times();
         let block_size = self.0.geo.block_size;
         // As `ext4_file_getattr`: what takes no blocks is taken for a hole by programs that copy.
-        let inline = if raw.is_file() && is_inline(&st) { st.size.div_ceil(512) } else { 0 };
+        let inline = if raw.is_file() && is_inline(st) { st.size.div_ceil(512) } else { 0 };
         let delayed = st.reserved_blocks * (block_size as u64 / 512);
         Attr {
             ino: inode.ino,
@@ -124,8 +140,8 @@ impl crate::Volume {
                 _ => 0,
             },
             atime: raw.i_atime,
-            mtime: raw.i_mtime,
-            ctime: raw.i_ctime,
+            mtime,
+            ctime,
             crtime: raw.i_crtime,
             flags: raw.i_flags,
             generation: raw.i_generation,
@@ -152,17 +168,19 @@ impl crate::Volume {
     }
 }
 pub(crate) fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAttr) -> Result<()> {
-    let now = inodes.now();
-    let time = |t: SetTime| match t {
-        SetTime::Now => now,
-        SetTime::At(at) => at,
-    };
     let mut h = inodes.start(2)?;
     let mut st = inode.state.write();
     let immutable = st.raw.has_flag(syncline_ondisk::inode::flags::IMMUTABLE);
     if immutable && set.flags.is_none() {
         return Err(FsError::Perm);
     }
+    let now = change_time(inodes, inode, &mut st);
+    let time = |t: SetTime| match t {
+        SetTime::Now => now,
+        SetTime::At(at) => at,
+    };
+    // The caller knows them.
+    inode.shown.store(true, Ordering::Relaxed);
     let raw = &mut st.raw;
     if let Some(mode) = set.mode {
         raw.i_mode = raw.i_mode & S_IFMT | mode & !S_IFMT;

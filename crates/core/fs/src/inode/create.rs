@@ -33,6 +33,7 @@ pub(crate) fn new_inode(
             let raw = blank_inode(inodes, parent, new);
             let mut inode = Inode::new(ino, raw, h.tid());
             inode.state.get_mut().fresh = true;
+            *inode.shown.get_mut() = false;
             inode.set_life(new.life);
             forget_inode(inodes, ino);
             return Ok(insert_inode(inodes, Arc::new(inode)));

@@ -108,7 +108,7 @@ impl Shard {
             // Locks are tried only: their holders may be waiting for this shard.
             let idle = Arc::strong_count(inode) == 1
                 && inode.refs() == 0
-                && inode.state.try_read().is_some_and(|st| !st.times_dirty)
+                && inode.state.try_read().is_some_and(|st| !st.times_dirty && st.newer_by_ns == 0)
                 && inode.pages.try_lock().is_some_and(|pages| !pages.has_dirty());
             if !idle {
                 self.ring.push_back(ino);

@@ -27,9 +27,11 @@ pub(crate) mod orphans;
 pub(crate) mod recovery;
 pub(crate) mod reference;
 pub(crate) mod table;
+pub(crate) mod times;
 pub(crate) mod xattr;
 
 use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 
 use syncline_base::lockrank::Mutex;
 use syncline_jbd2::{Handle, Reservation};
@@ -47,6 +49,9 @@ pub(crate) struct Inodes {
     pub(crate) pages: PageCache,
     pub(crate) icache: Icache,
     pub(crate) orphans: Mutex<Orphans>,
+    /// Time of the oldest change whose times are in memory only (`times.rs`), in nanoseconds; 0:
+    /// there is none.
+    pub(crate) newer_since_ns: AtomicU64,
 }
 
 impl Deref for Inodes {

@@ -3,6 +3,7 @@
 //! [`write_inode`] is the only function that writes a slot.
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::bytes::is_zero;
 use syncline_ondisk::run_time::{Needed, SMALL_FILE_BYTES_MAX};
 use syncline_ondisk::{OndiskError, checksum, inode as disk};
 
@@ -31,8 +32,8 @@ pub(crate) fn inode_csum_seed(store: &Store, ino: u32, generation: u32) -> Optio
 }
 
 /// Puts `st.raw`, with times that the slot can hold, into its slot of the inode table, in the
-/// handle's transaction, and notes which transaction a sync of the file must wait for
-/// (`ext4_mark_inode_dirty`).
+/// handle's transaction; of a file with its newest times, which cost nothing then, and notes which
+/// transaction a sync of the file must wait for (`ext4_mark_inode_dirty`).
 ///
 /// # Errors
 /// Whatever reading the block or joining the transaction gives.
@@ -54,6 +55,9 @@ pub(crate) fn write_inode(
     if st.raw.i_size > SMALL_FILE_BYTES_MAX {
         need_feature(inodes, h, Needed::LargeFile)?;
     }
+    if !st.raw.is_dir() {
+        st.take_newer();
+    }
     st.raw.fit_times();
     let (raw, fresh) = (&st.raw, st.fresh);
     h.modify_slot(block, offset..offset + size, |slot| {
@@ -68,7 +72,7 @@ pub(crate) fn write_inode(
     st.sync_tid = h.tid();
     if dirty == Dirty::Data {
         st.datasync_tid = h.tid();
-        st.data_changes += 1;
+        st.data_changes = st.data_changes.wrapping_add(1);
     }
     Ok(())
 }
@@ -77,7 +81,7 @@ pub(crate) fn read_inode(store: &Store, ino: u32) -> Result<disk::Inode> {
     let (block, offset) = inode_place(store, ino)?;
     let bytes = store.buffers.read(block)?;
     let slot = bytes.get(offset..offset + store.geo.inode_size).ok_or(FsError::Stale)?;
-    if slot.iter().all(|byte| *byte == 0) {
+    if is_zero(slot) {
         return Err(FsError::Stale);
     }
     let place =

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::blockmap::{BlockPath, max_blocks, pointer};
-use syncline_ondisk::bytes::put_le32;
+use syncline_ondisk::bytes::{is_zero, put_le32};
 use syncline_ondisk::extent::Extent;
 
 use crate::error::{FsError, Result};
@@ -262,7 +262,7 @@ impl Unmap<'_> {
             if let Some(slots) = bytes.get_mut(cleared) {
                 slots.fill(0);
             }
-            empty = bytes.iter().all(|byte| *byte == 0);
+            empty = is_zero(bytes);
         })?;
         let metadata = !self.st.raw.is_file();
         for run in &runs {
@@ -291,7 +291,7 @@ impl Unmap<'_> {
             let mut empty = false;
             edit_table(self.h, self.st, above.table, |bytes| {
                 put_le32(bytes, slot, 0);
-                empty = bytes.iter().all(|byte| *byte == 0);
+                empty = is_zero(bytes);
             })?;
             if !empty || above.table.is_none() {
                 break;

@@ -264,7 +264,7 @@ impl Builder {
         let inode = self.inode(S_IFREG | 0o600);
         self.finish(JOURNAL_INO, inode, &mut map)?;
         self.traffic.write(at);
-        let block = self.journal_superblock(sizes)?;
+        let block = self.journal_superblock(total as u32, sizes.fast_commit_blocks)?;
         self.blocks.insert(at, block);
         let inode = &self.inodes[&JOURNAL_INO];
         for (i, word) in self.sb.s_jnl_blocks.iter_mut().take(15).enumerate() {
@@ -277,15 +277,16 @@ impl Builder {
         Ok(())
     }
 
-    fn journal_superblock(&self, sizes: &Sizes) -> Result<Vec<u8>> {
+    /// That of an empty log.
+    pub(super) fn journal_superblock(&self, blocks: u32, fast_commit: u32) -> Result<Vec<u8>> {
         let mut block = vec![0; self.geo.block_size];
         let header = Header { block_type: BlockType::SuperblockV2, sequence: 0 };
         header.encode_into(&mut block[..HEADER_BYTES]);
         let mut sb = JournalSuperblock::decode(&block)?;
         sb.s_blocksize = self.geo.block_size as u32;
-        sb.s_maxlen = sizes.journal_blocks + sizes.fast_commit_blocks;
+        sb.s_maxlen = blocks;
         (sb.s_first, sb.s_sequence, sb.s_nr_users) = (1, 1, 1);
-        sb.s_num_fc_blks = sizes.fast_commit_blocks;
+        sb.s_num_fc_blks = fast_commit;
         sb.s_uuid = self.sb.s_uuid;
         sb.encode_into(&mut block)?;
         Ok(block)

@@ -13,6 +13,7 @@
 //! - No block of a file and no inode moves or changes.
 //! - The superblock is written last. Until then it says that the file system is not clean, so a
 //!   checker looks at it after a power cut; `e2fsck -f` then gives the old or the new size.
+//! - A superblock that says so is no obstacle: the caller has checked.
 //!
 //! Assumption: the caller has checked the file system and replayed its journal.
 
@@ -32,14 +33,15 @@ use super::write::{ORIGIN, zero};
 use crate::error::{FsError, Result};
 
 /// Free blocks that a new last group must have beside its tables, as in a new file system.
-const LAST_GROUP_SPARE: u64 = 50;
+pub(super) const LAST_GROUP_SPARE: u64 = 50;
 
 /// Grows the file system on `device` to at most `size_bytes`, which the device has. `zeroed` says
 /// that the device reads as zeros behind the file system. Returns the bytes of the file system; a
 /// last group without room for its tables is left out, so they may be the old ones.
 ///
 /// # Errors
-/// Invalid: smaller than it is, or not clean. Unsupported: its features. Corrupt. Io.
+/// Invalid: smaller than it is, or with a log or orphans that wait. Unsupported: its features.
+/// Corrupt. Io.
 pub fn grow(device: &(impl BlockDevice + ?Sized), size_bytes: u64, zeroed: bool) -> Result<u64> {
     let mut raw = vec![0; SUPERBLOCK_BYTES];
     device.read(SUPERBLOCK_OFFSET, &mut raw, ORIGIN)?;
@@ -77,14 +79,17 @@ pub fn grow(device: &(impl BlockDevice + ?Sized), size_bytes: u64, zeroed: bool)
 fn check(sb: &Superblock) -> Result<()> {
     sb.check_features()?;
     if sb.s_feature_incompat.contains(IncompatFeatures::MMP) {
-        return Err(FsError::Unsupported("mmp; use resize2fs for this file system".into()));
+        return Err(FsError::Unsupported("growing with mmp".into()));
     }
+    check_clean(sb)
+}
+
+pub(super) fn check_clean(sb: &Superblock) -> Result<()> {
     let unclean = sb.needs_recovery()
-        || sb.s_state != STATE_VALID
         || sb.s_last_orphan != 0
         || sb.s_feature_ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
     if unclean {
-        return invalid("the file system is not clean; run `e2fsck -f` on it first".into());
+        return invalid("a log or orphans wait; run `syncline recover` on it first".into());
     }
     Ok(())
 }
@@ -138,11 +143,15 @@ fn set_groups(sb: &mut Superblock, geo: &Geometry, blocks: u64, groups: u64) -> 
     Ok(())
 }
 
-fn corrupt<T>(what: String) -> Result<T> {
+pub(super) fn corrupt<T>(what: String) -> Result<T> {
     Err(FsError::Corrupt { inode: None, block: None, offset: None, what })
 }
 
-fn block(device: &(impl BlockDevice + ?Sized), geo: &Geometry, at: u64) -> Result<Vec<u8>> {
+pub(super) fn block(
+    device: &(impl BlockDevice + ?Sized),
+    geo: &Geometry,
+    at: u64,
+) -> Result<Vec<u8>> {
     let mut bytes = vec![0; geo.block_size];
     device.read(at * geo.block_size as u64, &mut bytes, ORIGIN)?;
     Ok(bytes)
@@ -150,7 +159,7 @@ fn block(device: &(impl BlockDevice + ?Sized), geo: &Geometry, at: u64) -> Resul
 
 impl Builder {
     /// Descriptors and used blocks of the old groups.
-    fn load(
+    pub(super) fn load(
         &mut self,
         device: &(impl BlockDevice + ?Sized),
         old: &Superblock,
@@ -248,7 +257,10 @@ impl Builder {
     }
 
     /// The resize inode owns what is still reserved. Without the feature it is empty.
-    fn change_resize_inode(&mut self, device: &(impl BlockDevice + ?Sized)) -> Result<()> {
+    pub(super) fn change_resize_inode(
+        &mut self,
+        device: &(impl BlockDevice + ?Sized),
+    ) -> Result<()> {
         let (at, byte) = self.inode_place(RESIZE_INO);
         let mut bytes = block(device, &self.geo, at)?;
         let place = byte..byte + self.geo.inode_size;
@@ -274,7 +286,7 @@ impl Builder {
 
     fn give_back(&mut self, block: u64) {
         let group = self.group_of(block);
-        self.used.remove(block);
+        self.used.remove(block, 1);
         self.groups[group as usize].bg_free_blocks_count += 1;
         self.sb.s_free_blocks_count += 1;
         self.changed.insert(group);

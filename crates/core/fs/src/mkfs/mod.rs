@@ -46,13 +46,14 @@
 //! | a BSD disk label in sector 0 | overwritten | labels of disks belong to whole disks |
 //! | bigalloc, quota, mmp, casefold, encrypt, verity, journal_dev | refused | not written here |
 //!
-//! [`grow`] adds groups to a file system. Tested in `tests/it/grow.rs`, and new file systems in
-//! `tests/it/mkfs.rs`: against stock mke2fs on fixed sizes up to 1 TiB and on random
-//! sizes and options; with e2fsck and kernel mounts on others; with failing devices; on devices
-//! full of old bytes.
+//! [`grow`] adds groups to a file system, [`shrink()`] removes some. Tested in `tests/it/grow.rs`
+//! and `tests/it/shrink.rs`, and new file systems in `tests/it/mkfs.rs`: against stock mke2fs on
+//! fixed sizes up to 1 TiB and on random sizes and options; with e2fsck and kernel mounts on
+//! others; with failing devices; on devices full of old bytes.
 
 pub mod build;
 mod builder;
+mod extents;
 mod features;
 mod files;
 mod geometry;
@@ -60,6 +61,7 @@ mod groups;
 mod grow;
 mod map;
 mod options;
+mod shrink;
 mod space;
 mod tables;
 mod traffic;
@@ -67,6 +69,7 @@ mod write;
 
 pub use grow::grow;
 pub use options::{Amount, FsType, Options, parse_uuid};
+pub use shrink::shrink;
 
 use syncline_device::BlockDevice;
 use syncline_ondisk::group::{BLOCK_UNINIT, INODE_UNINIT};

@@ -5,7 +5,11 @@
 
 use std::collections::BTreeMap;
 
-/// Blocks in use: the end of each range by its start. Ranges do not touch.
+/// Free ranges in which [`Used::fit`] looks for room.
+const FIT_RANGES: usize = 256;
+
+/// Blocks in use: the end of each range by its start. Ranges do not touch. Searches have many
+/// callers, none of them is hot, and so they are not inlined.
 #[derive(Clone, Debug)]
 pub(super) struct Used {
     ranges: BTreeMap<u64, u64>,
@@ -21,6 +25,7 @@ impl Used {
     }
 
     /// Marks blocks that are free, or partly used already.
+    #[inline(never)]
     pub(super) fn insert(&mut self, start: u64, count: u64) {
         let (mut start, mut end) = (start, start + count);
         let before = self.ranges.range(..=start).next_back();
@@ -35,15 +40,16 @@ impl Used {
         self.ranges.insert(start, end);
     }
 
-    /// Frees a used block.
-    pub(super) fn remove(&mut self, block: u64) {
-        let Some((start, end)) = self.used_from(block).filter(|(start, _)| *start <= block) else {
-            return;
-        };
-        self.ranges.remove(&start);
-        for (start, end) in [(start, block), (block + 1, end)] {
-            if start < end {
-                self.ranges.insert(start, end);
+    /// Frees blocks, used or not.
+    #[inline(never)]
+    pub(super) fn remove(&mut self, from: u64, count: u64) {
+        let to = from + count;
+        while let Some((start, end)) = self.used_from(from).filter(|(start, _)| *start < to) {
+            self.ranges.remove(&start);
+            for (start, end) in [(start, from), (to, end)] {
+                if start < end {
+                    self.ranges.insert(start, end);
+                }
             }
         }
     }
@@ -54,6 +60,7 @@ impl Used {
     }
 
     /// The used range that holds `block` or follows it.
+    #[inline(never)]
     fn used_from(&self, block: u64) -> Option<(u64, u64)> {
         let held = self.ranges.range(..=block).next_back().filter(|(_, end)| **end > block);
         held.or_else(|| self.ranges.range(block..).next()).map(|(start, end)| (*start, *end))
@@ -67,6 +74,7 @@ impl Used {
     }
 
     /// First free block from `from` on, below `end`.
+    #[inline(never)]
     pub(super) fn first_free(&self, from: u64, end: u64) -> Option<u64> {
         let free = self.used_from(from).filter(|(start, _)| *start <= from).map_or(from, |r| r.1);
         (free < end).then_some(free)
@@ -110,6 +118,20 @@ impl Used {
         let end = self.used_from(start).map_or(end, |(used, _)| end.min(used));
         Some((start, end - start))
     }
+
+    /// `count` free blocks together, from one of the first free ranges. Fewer where none of those
+    /// has room.
+    pub(super) fn fit(&self, count: u64) -> Option<(u64, u64)> {
+        let mut at = self.first;
+        for _ in 0..FIT_RANGES {
+            let Some(free) = self.first_free(at, self.end) else { break };
+            at = self.used_from(free).map_or(self.end, |(used, _)| used);
+            if at - free >= count {
+                return Some((free, count));
+            }
+        }
+        self.next_range(0, count)
+    }
 }
 
 #[cfg(test)]
@@ -136,8 +158,8 @@ mod tests {
         assert_eq!(used.next_free(0), Some(30));
         assert_eq!(used.next_range(25, 20), Some((30, 10)));
         assert_eq!(used.next_range(90, 20), Some((90, 10)));
-        used.remove(42);
-        used.remove(50);
+        used.remove(42, 1);
+        used.remove(50, 1);
         assert_eq!((used.next_free(41), used.count()), (Some(42), 33));
         used.insert(30, 70);
         assert_eq!((used.next_free(50), used.count()), (None, 99));

@@ -163,7 +163,7 @@ impl Builder {
         Ok(())
     }
 
-    fn write_bitmaps(&mut self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
+    pub(super) fn write_bitmaps(&mut self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
         let block_bytes = self.geo.block_size as u64;
         for group in 0..self.geo.group_count {
             let mut desc = self.groups[group as usize];
@@ -211,7 +211,7 @@ impl Builder {
     }
 
     /// Descriptors and superblocks: first those of group 0, then the backups.
-    fn write_descriptors(&self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
+    pub(super) fn write_descriptors(&self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
         let block_bytes = self.geo.block_size;
         let mut table = vec![0; self.geo.gdt_blocks as usize * block_bytes];
         for (group, desc) in (0_u32..).zip(&self.groups) {

@@ -7,6 +7,7 @@ use crate::error::{FsError, Result};
 use crate::incore::Dirty;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::Probe;
@@ -49,7 +50,7 @@ fn link_once(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Re
             links => st.raw.i_links_count = links + 1,
         }
         let before = st.raw.i_ctime;
-        st.raw.i_ctime = names.now();
+        st.raw.i_ctime = change_time(names, inode, &mut st);
         if let Err(err) = write_inode(names, &mut h, inode, &mut st, Dirty::Times) {
             st.raw.i_links_count -= 1;
             st.raw.i_ctime = before;

@@ -25,17 +25,18 @@ use syncline_ondisk::superblock::ROOT_INO;
 
 use crate::data::read::touch_atime;
 use crate::data::relaxed::note_name;
-use crate::data::write::update_time;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::{Stamp, keep_newer, stamp};
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::live::{Edit, View};
 use crate::names::dir::{self, DirEntry, Found, Probe};
+use crate::options::MtimeUpdate;
 use crate::space::ialloc::has_dir_nlink;
 use crate::store::Store;
 
@@ -238,21 +239,21 @@ pub(crate) fn add_name(
 ) -> Result<()> {
     let added = dir::insert(&mut Edit::new(inodes, h, dir, st)?, entry, place);
     if added.is_ok() {
-        touch_dir(inodes, st);
+        touch_dir(inodes, dir, st);
     }
     write_inode(inodes, h, dir, st, Dirty::Data)?;
     added
 }
 
-/// A directory's names changed. Its version moves with its times: with `mtime_update`, whose
-/// intervals hold for them, that is not every time.
-pub(crate) fn touch_dir(store: &Store, st: &mut InodeState) {
-    let (mtime, ctime) = (update_time(store, st.raw.i_mtime), update_time(store, st.raw.i_ctime));
-    if store.options.mtime_update_ms.is_some() && (st.raw.i_mtime, st.raw.i_ctime) == (mtime, ctime)
-    {
-        return;
+/// A directory's names changed. Its version moves with the times of its slot: with `mtime_update`
+/// that is not every time.
+pub(crate) fn touch_dir(inodes: &Inodes, dir: &Inode, st: &mut InodeState) {
+    match stamp(inodes, dir, st) {
+        Stamp::Same if inodes.options.mtime_update == MtimeUpdate::Tick => {}
+        Stamp::Same => return,
+        Stamp::Memory(ns) => return keep_newer(inodes, dir, st, ns),
+        Stamp::Slot(mtime, ctime) => st.set_times(dir, mtime, ctime),
     }
-    (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
     let (low, carry) = st.raw.i_version_lo.overflowing_add(1);
     st.raw.i_version_lo = low;
     st.raw.i_version_hi = st.raw.i_version_hi.wrapping_add(u32::from(carry));

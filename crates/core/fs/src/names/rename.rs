@@ -32,6 +32,7 @@ use crate::inode::Inodes;
 use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::names::Names;
 use crate::names::create::{Create, NEW_INODE_CREDITS, give_up_inode};
 use crate::names::dir::live::Edit;
@@ -405,7 +406,7 @@ fn set_entry(
     (found, ino, kind): (&Found, u32, u8),
 ) -> Result<()> {
     dir::set_ino(&mut Edit::new(inodes, h, dir, st)?, found, ino, kind)?;
-    touch_dir(inodes, st);
+    touch_dir(inodes, dir, st);
     write_inode(inodes, h, dir, st, Dirty::Data)
 }
 
@@ -417,7 +418,7 @@ fn write_moved(inodes: &Inodes, h: &mut Handle, inode: &Inode, parent: Option<u3
         let dotdot = dir::dots(&edit)?[1];
         dir::set_ino(&mut edit, &dotdot, parent, file_type::DIR)?;
     }
-    st.raw.i_ctime = inodes.now();
+    st.raw.i_ctime = change_time(inodes, inode, &mut st);
     write_inode(inodes, h, inode, &mut st, Dirty::Times)
 }
 

@@ -12,6 +12,7 @@ use crate::inode::Inodes;
 use crate::inode::orphan::orphan_add;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::live::{Edit, View};
@@ -117,7 +118,7 @@ pub(crate) fn remove_name(
     found: &Found,
 ) -> Result<()> {
     dir::remove(&mut Edit::new(inodes, h, dir, st)?, found)?;
-    touch_dir(inodes, st);
+    touch_dir(inodes, dir, st);
     write_inode(inodes, h, dir, st, Dirty::Data)
 }
 
@@ -129,7 +130,7 @@ pub(crate) fn drop_link(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Resul
         return Err(inodes.corrupt(Some(inode.ino), None, None, what));
     }
     st.raw.i_links_count -= 1;
-    st.raw.i_ctime = inodes.now();
+    st.raw.i_ctime = change_time(inodes, inode, &mut st);
     if st.raw.i_links_count == 0 {
         orphan_add(inodes, h, inode, &mut st)
     } else {
@@ -142,6 +143,6 @@ pub(crate) fn drop_link(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Resul
 pub(crate) fn drop_dir(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut st = inode.state.write();
     st.raw.i_links_count = 0;
-    st.raw.i_ctime = inodes.now();
+    st.raw.i_ctime = change_time(inodes, inode, &mut st);
     orphan_add(inodes, h, inode, &mut st)
 }

@@ -147,6 +147,19 @@ impl Alloc {
     }
 }
 
+/// Times at which a write moves mtime and ctime of a file, and a new name those of its directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MtimeUpdate {
+    /// Every tick, as in ext4.
+    #[default]
+    Tick,
+    /// Multiples of so many milliseconds, 1 to 1000 (coarse-mtime paper, section 4).
+    Interval(u32),
+    /// Every tick, and once more within a tick after a look. fsync keeps every time that follows a
+    /// look, and else one every 100 ms (`inode/times.rs`).
+    Seen,
+}
+
 /// Options of one mount: the defaults, changed by [`MountOptions::with`] or by their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -193,9 +206,8 @@ pub struct MountOptions {
     pub dirty_ratio: Option<u32>,
     /// Granularity of timestamps in milliseconds: the kernel's tick (4 at HZ=250).
     pub timer_tick_ms: u32,
-    /// Interval in milliseconds, 1 to 1000, at whose multiples a write moves mtime and ctime
-    /// (`mtime_update`, coarse-mtime paper section 4); `None` is every tick.
-    pub mtime_update_ms: Option<u32>,
+    /// Changes of mtime and ctime that a write makes, and that fsync keeps (`mtime_update=`).
+    pub mtime_update: MtimeUpdate,
     /// Reaction to corruption.
     pub errors: OnError,
     /// True if the caller may use the root-reserved blocks.
@@ -252,7 +264,7 @@ impl Default for MountOptions {
             dirty_background_ratio: None,
             dirty_ratio: None,
             timer_tick_ms: 4,
-            mtime_update_ms: None,
+            mtime_update: MtimeUpdate::Tick,
             errors: OnError::RemountRo,
             privileged: true,
             set_id_by_caller: false,

@@ -45,7 +45,7 @@ pub enum Form<T: 'static> {
         /// Sets the number.
         set: fn(&mut T, u32),
     },
-    /// As [`Form::Number`], or the name alone.
+    /// As [`Form::Number`], or the name alone, or one of a few words.
     OptionalNumber {
         /// Least value.
         low: u32,
@@ -57,6 +57,8 @@ pub enum Form<T: 'static> {
         alone: u32,
         /// Sets the number.
         set: fn(&mut T, u32),
+        /// Words in place of a number.
+        words: &'static [Word<T>],
     },
     /// Bytes, or a number with K, M or G; from `low` to `high` bytes.
     Size {
@@ -95,10 +97,15 @@ impl<T> Form<T> {
                 return Err(bad("it takes no value; leave out the `=`".to_owned()));
             }
             (Form::OptionalNumber { alone, set, .. }, None) => set(target, *alone),
-            (
-                Form::Number { low, high, set, .. } | Form::OptionalNumber { low, high, set, .. },
-                Some(value),
-            ) => set(target, number(*low, *high, value)?),
+            (Form::OptionalNumber { low, high, set, words, .. }, Some(value)) => {
+                match words.iter().find(|(word, _)| *word == value) {
+                    Some((_, set)) => set(target),
+                    None => set(target, number(*low, *high, value)?),
+                }
+            }
+            (Form::Number { low, high, set, .. }, Some(value)) => {
+                set(target, number(*low, *high, value)?);
+            }
             (Form::Size { low, high, set }, Some(value)) => match size(value) {
                 Some(bytes) if (*low..=*high).contains(&bytes) => set(target, bytes),
                 _ if *high == u64::MAX => {
@@ -128,7 +135,7 @@ impl<T> Form<T> {
         match self {
             Form::Flag(_) => String::new(),
             Form::Number { unit, .. } => format!("={unit}"),
-            Form::OptionalNumber { unit, .. } => format!("[={unit}]"),
+            Form::OptionalNumber { unit, words, .. } => format!("[={unit}|{}]", join(words, "|")),
             Form::Size { .. } => "=SIZE".to_owned(),
             Form::Choice(words) => format!("={}", join(words, "|")),
             Form::Text { word, .. } => format!("={word}"),
@@ -299,6 +306,7 @@ mod tests {
             unit: "N",
             alone: 4,
             set: |t: &mut Target, n| t.0 = n.into(),
+            words: &[("word", |t: &mut Target| t.0 = 5)],
         };
         let size = || Form::Size { low: 1 << 20, high: u64::MAX, set: |t: &mut Target, n| t.0 = n };
         let choice = || Form::Choice(&[("a", |t: &mut Target| t.0 = 1), ("b", |t| t.0 = 2)]);
@@ -313,6 +321,7 @@ mod tests {
         for (form, value, set) in [
             (number(), Some("9"), Target(9, String::new())),
             (optional(), None, Target(4, String::new())),
+            (optional(), Some("word"), Target(5, String::new())),
             (size(), Some("1M"), Target(1 << 20, String::new())),
             (choice(), Some("b"), Target(2, String::new())),
             (text(), Some("x"), Target(0, "x".to_owned())),

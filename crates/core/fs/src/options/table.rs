@@ -6,7 +6,8 @@ use syncline_cache::CacheError;
 
 use super::spec::{Form, OptionSpec, size_text};
 use super::{
-    Alloc, Atime, LogFormat, MountOptions, OnError, Rescue, SyncMode, Writeback, check_glob,
+    Alloc, Atime, LogFormat, MountOptions, MtimeUpdate, OnError, Rescue, SyncMode, Writeback,
+    check_glob,
 };
 use crate::error::FsError;
 
@@ -297,19 +298,27 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             high: 1000,
             unit: "MS",
             alone: 100,
-            set: |o, ms| o.mtime_update_ms = Some(ms),
+            set: |o, ms| o.mtime_update = MtimeUpdate::Interval(ms),
+            words: &[("seen", |o| o.mtime_update = MtimeUpdate::Seen)],
         },
-        "A write updates mtime and ctime only at multiples of MS (100 without a number, never \
+        "MS: a write updates mtime and ctime only at multiples of MS (100 without a number, never \
          finer than the tick), and so does a change of a directory's names. utimensat stays \
          exact. A program that rereads a directory only if its mtime changed may miss names added \
          within MS. With relatime a read does not update atime if the write before it did not \
-         update mtime.",
-        |o| o.mtime_update_ms.map(|ms| ms.to_string()),
+         update mtime. seen: programs see the times of Linux 6.13, and fsync keeps the new time \
+         of a change if a program saw the old one, or if the last time that it kept is 100 ms old. \
+         After a crash a time may be up to 100 ms older than the change, but is none that a \
+         program saw with other contents.",
+        |o| match o.mtime_update {
+            MtimeUpdate::Tick => None,
+            MtimeUpdate::Interval(ms) => Some(ms.to_string()),
+            MtimeUpdate::Seen => Some("seen".to_owned()),
+        },
     ),
     Row {
-        show: |o| on(o.mtime_update_ms.is_none()),
+        show: |o| on(o.mtime_update == MtimeUpdate::Tick),
         ..word("un_mtime_update", "A write updates mtime and ctime at every tick.", |o| {
-            o.mtime_update_ms = None
+            o.mtime_update = MtimeUpdate::Tick
         })
     },
     Row {

@@ -54,10 +54,11 @@ fn refuses_with_the_nearest_name() {
 
 #[test]
 fn the_mtime_interval_is_1_to_1000_ms() {
-    let parse = |list: &str| MountOptions::parse(list).map(|o| o.mtime_update_ms);
-    assert_eq!(parse("mtime_update"), Ok(Some(100)));
-    assert_eq!(parse("mtime_update=1"), Ok(Some(1)));
-    assert_eq!(parse("mtime_update=1000,un_mtime_update"), Ok(None));
+    let parse = |list: &str| MountOptions::parse(list).map(|o| o.mtime_update);
+    assert_eq!(parse("mtime_update"), Ok(MtimeUpdate::Interval(100)));
+    assert_eq!(parse("mtime_update=1"), Ok(MtimeUpdate::Interval(1)));
+    assert_eq!(parse("mtime_update=seen"), Ok(MtimeUpdate::Seen));
+    assert_eq!(parse("mtime_update=1000,un_mtime_update"), Ok(MtimeUpdate::Tick));
     for bad in ["mtime_update=0", "mtime_update=1001", "mtime_update=", "un_mtime_update=1"] {
         assert!(matches!(parse(bad), Err(FsError::Invalid(_))), "{bad}");
     }

@@ -27,7 +27,7 @@ pub(crate) mod superblock;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use syncline_base::lockrank::Mutex;
@@ -105,6 +105,8 @@ pub(crate) struct Store {
     pub(crate) missing: Mutex<Missing>,
     /// Nothing is read for programs any more either: as after a crash.
     shut_down: AtomicBool,
+    /// Newest time that was given between two ticks (`inode/times.rs`), in nanoseconds.
+    pub(crate) fine_ns: AtomicU64,
     /// Set if the running transaction only commits together with file data.
     pub(crate) committer: OnceLock<Weak<dyn Committer>>,
 }
@@ -148,6 +150,7 @@ impl Store {
             found: Mutex::new(ranks::FOUND_ERRORS, None),
             missing: Mutex::new(ranks::MISSING, Missing::default()),
             shut_down: AtomicBool::new(false),
+            fine_ns: AtomicU64::new(0),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
             sb: Mutex::new(ranks::SUPERBLOCK, sb),
@@ -291,7 +294,8 @@ impl Store {
     /// Time for timestamps, as an inode of this volume can hold it: so that a write does not change
     /// an inode again within what it can tell apart.
     pub(crate) fn now(&self) -> Timestamp {
-        let now = time::coarse(&*self.clock, self.options.timer_tick_ms);
+        let fine_ns = self.fine_ns.load(Ordering::Relaxed);
+        let now = time::coarse(&*self.clock, self.options.timer_tick_ms, fine_ns);
         now.fitted(self.has_long_times())
     }
 

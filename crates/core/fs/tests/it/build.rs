@@ -251,6 +251,7 @@ fn random_trees_are_what_a_mount_shows() {
         let found = TreeManifest::from_dir(mount.path());
         mount.unmount().unwrap();
         expected.assert_same(&found.unwrap(), Compare::SAME_TREE, &what);
+        println!("{what}: as expected");
     }
 }
 

@@ -186,6 +186,11 @@ fn what_cannot_grow_is_refused() {
     let mut state = [0; 2];
     device.read_at(1024 + 0x3a, &mut state).unwrap();
     assert_eq!(state, [1, 0]);
-    device.write_at(1024 + 0x3a, &[0, 0]).unwrap();
+    let mut orphan = [0; 1024];
+    device.read_at(1024, &mut orphan).unwrap();
+    let mut sb = Superblock::decode(&orphan).unwrap();
+    sb.s_last_orphan = 12;
+    sb.encode_into(&mut orphan).unwrap();
+    device.write_at(1024, &orphan).unwrap();
     assert!(grow(&device, 4 * size, true).is_err());
 }

@@ -36,6 +36,8 @@ mod repair;
 mod repair_kinds;
 mod repair_random;
 mod rescue;
+mod seen;
+mod shrink;
 mod shutdown;
 mod sizes_and_times;
 mod space;

@@ -216,6 +216,56 @@ fn inside_an_interval_fsync_writes_data_only() {
     }
 }
 
+/// With `seen` an overwrite costs its inode only after a look, and once every 100 ms.
+#[test]
+fn a_sync_keeps_the_time_of_a_change_after_a_look_only() {
+    for combined in ["", ",lazytime"] {
+        for (sync, alone, whole) in
+            [("ordered", (1, 4, 1), (3, 16, 2)), ("eager", (1, 12, 1), (1, 16, 1))]
+        {
+            let counted = Counted::new(&format!("sync={sync},mtime_update=seen,noatime{combined}"));
+            let what = format!("{sync}{combined}");
+            for _ in 0..3 {
+                assert_eq!(counted.overwrite_and_sync(), alone, "{what}: nobody looks");
+                counted.bed.wait_ms(8);
+            }
+            let unseen = counted.volume.getattr_unseen(&counted.file).mtime;
+            assert_eq!(counted.overwrite_and_sync(), alone, "{what}: a look that shows no times");
+            counted.bed.wait_ms(8);
+            let (mtime, _) = times(&counted.volume, &counted.file);
+            assert_eq!(mtime, ns(unseen) + 8 * NS_PER_MS, "{what}: every tick is shown");
+            assert_eq!(counted.overwrite_and_sync(), whole, "{what}: after a look");
+            counted.bed.wait_ms(92);
+            assert_eq!(counted.overwrite_and_sync(), alone, "{what}: within the step");
+            counted.bed.wait_ms(8);
+            assert_eq!(counted.overwrite_and_sync(), whole, "{what}: the next step");
+            counted.done();
+        }
+    }
+}
+
+/// The last time of a step that nobody saw reaches the device at the age of a commit.
+#[test]
+fn a_time_in_memory_is_committed_at_its_age() {
+    let counted = Counted::new("mtime_update=seen,noatime");
+    assert_eq!(counted.overwrite_and_sync(), (1, 12, 1));
+    let shown = times(&counted.volume, &counted.file);
+    let on_device = || {
+        let again = counted.bed.mount_on(Arc::new(counted.bed.dev.snapshot()), "");
+        let found = times(&again, &counted.bed.file(&again, 0));
+        again.unmount().expect("unmount");
+        found
+    };
+    assert_eq!(on_device().0 + 4 * NS_PER_MS, shown.0, "the time of the step");
+    for _ in 0..2 {
+        counted.bed.wait_ms(5_100);
+        assert!(counted.volume.next_deadline_ns() <= Some(counted.bed.clock.now_ns()));
+        counted.volume.tick(counted.bed.clock.now_ns()).expect("tick");
+    }
+    assert_eq!(on_device(), shown);
+    counted.done();
+}
+
 /// A read between the overwrites dirties the inode by its atime only where it does without
 /// `mtime_update`, too.
 #[test]

@@ -133,9 +133,13 @@ fn a_remount_changes_no_time() {
     for (inode_size, extra) in
         [(128, None), (256, None), (256, Some(4)), (256, Some(8)), (256, Some(20))]
     {
-        for options in
-            ["strictatime", "lazytime,strictatime", "strictatime,sync=ordered", "mtime_update=100"]
-        {
+        for options in [
+            "strictatime",
+            "lazytime,strictatime",
+            "strictatime,sync=ordered",
+            "mtime_update=100",
+            "mtime_update=seen",
+        ] {
             let mut bed = Bed::new(&spec(inode_size), 4);
             if let Some(extra) = extra {
                 let set: String =

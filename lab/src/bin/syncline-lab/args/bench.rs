@@ -150,8 +150,9 @@ pub struct ModeOptions {
     /// a list [default: jbd2].
     #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
     pub log: Vec<String>,
-    /// Let writes update mtime only at multiples of this interval, 1 to 1000 milliseconds, or off.
-    /// Runs each value of a list [default: off].
+    /// Let writes update mtime only at multiples of this interval, 1 to 1000 milliseconds; off;
+    /// or seen: fsync keeps the times that programs compare. Runs each value of a list [default:
+    /// off].
     #[arg(long, value_name = "MS,...", value_delimiter = ',')]
     pub mtime_update: Vec<String>,
     /// Replacement policy of the page cache.
@@ -187,6 +188,12 @@ pub struct OutputOptions {
     pub html: Option<PathBuf>,
 }
 
+/// A percentile: above 0, at most 100.
+fn percentile(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "a number, as 99.9".to_owned())?;
+    if value > 0.0 && value <= 100.0 { Ok(value) } else { Err("above 0, at most 100".into()) }
+}
+
 /// Options of workloads that count operations.
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -199,6 +206,16 @@ pub struct RunOptions {
     /// Operations of each run [default: the workload's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
+    /// End each run after this time of its clock, as fio does.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub runtime: Option<u64>,
+    /// Let each run go on until --runtime, whatever the number of its operations.
+    #[arg(long, alias = "time_based", requires = "runtime", conflicts_with = "operations")]
+    pub time_based: bool,
+    /// Report these percentiles of the latency also, as 95:99.9.
+    #[arg(long, alias = "percentile_list", value_name = "PERCENT:...", value_delimiter = ':',
+        value_parser = percentile)]
+    pub percentile_list: Vec<f64>,
     /// Run in this directory, in real time, on the file system that is mounted there.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "uncertainty", "sync", "policy", "options", "size", "image",
@@ -207,7 +224,7 @@ pub struct RunOptions {
     /// Vary the device instead of --sync: run ordered and eager with 1, 2, 4 and 8 open write
     /// streams and flushes of 0.1, 1 and 5 ms. Prints the modelled cost of the request counts of
     /// xfs, f2fs and fast_commit beside.
-    #[arg(long, conflicts_with_all = ["sync", "html", "uncertainty"])]
+    #[arg(long, conflicts_with_all = ["sync", "html", "uncertainty", "runtime", "percentile_list"])]
     pub sensitivity: bool,
     #[command(flatten)]
     pub output: OutputOptions,

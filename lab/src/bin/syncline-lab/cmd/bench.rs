@@ -157,6 +157,9 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
     run.modes.set(&mut request);
     run.sync.set(&mut request);
     request.operations = run.operations;
+    request.runtime = run.runtime;
+    request.time_based = run.time_based;
+    request.percentile_list.clone_from(&run.percentile_list);
     request.dir.clone_from(&run.dir);
     if let Some(sqlite) = sqlite {
         sqlite.set(&mut request);

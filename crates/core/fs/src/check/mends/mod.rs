@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use syncline_device::BlockDevice;
 use syncline_jbd2::BufferCache;
-use syncline_ondisk::bytes::{le16, le32, put_bytes, put_le16, put_le32};
+use syncline_ondisk::bytes::{is_zero, le32, put_bytes, put_le16, put_le32};
 use syncline_ondisk::checksum;
 use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode};
 
@@ -319,13 +319,9 @@ impl<'m, 'c> Mender<'m, 'c> {
     fn take_edits(&mut self) -> Step<Vec<Edit>> {
         for (ino, mut bytes) in std::mem::take(&mut self.slots) {
             let Some((block, offset)) = self.c.slot_place(ino)? else { continue };
-            if let Some(seed) = self.seed(ino, le32(&bytes, 0x64)) {
-                let is_free = bytes.iter().all(|byte| *byte == 0);
-                let crc = if is_free { 0 } else { Inode::checksum_of(&bytes, seed) };
-                put_le16(&mut bytes, 0x7c, (crc & 0xffff) as u16);
-                if bytes.len() > GOOD_OLD_INODE_SIZE && le16(&bytes, 0x80) >= 4 {
-                    put_le16(&mut bytes, 0x82, (crc >> 16) as u16);
-                }
+            let is_free = is_zero(&bytes);
+            if let Some(seed) = self.seed(ino, le32(&bytes, 0x64)).filter(|_| !is_free) {
+                Inode::set_checksum(&mut bytes, seed);
             }
             self.patch(block, offset, &bytes)?;
         }

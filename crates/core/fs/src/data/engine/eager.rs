@@ -417,7 +417,7 @@ fn revoke_copies(files: &Files, job: &Job<'_>) -> Result<()> {
     h.revoke_copies(&revoked, Member::Slot { block, offset: offset as u32 });
     let mut st = job.inode.state.write();
     st.datasync_tid = h.tid();
-    st.data_changes += 1;
+    st.data_changes = st.data_changes.wrapping_add(1);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::data::Files;
 use crate::data::flush::files::write_back_files;
 use crate::data::schedule::victims::write_victims_down;
 use crate::error::Result;
-use crate::inode::lazytime::write_lazy_times;
+use crate::inode::lazytime::{newer_times_due_ns, write_lazy_times, write_newer_times};
 
 /// Nanoseconds in a hundredth of a second.
 pub(crate) const NS_PER_CENTISECOND: u64 = 10_000_000;
@@ -31,6 +31,7 @@ impl crate::Volume {
         let files: &Files = &self.0;
         let Ok(journal) = files.journal() else { return Ok(()) };
         files.latch.check()?;
+        write_newer_times(files, now_ns)?;
         journal.tick(now_ns)?;
         files.engine.background(files, now_ns)
     }
@@ -44,7 +45,9 @@ impl crate::Volume {
             return Some(0);
         }
         let engine_ns = files.engine.deadline_ns(files);
-        let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files), engine_ns];
+        let times_ns = newer_times_due_ns(files);
+        let deadlines =
+            [journal.next_deadline_ns(), writeback_deadline_ns(files), engine_ns, times_ns];
         deadlines.into_iter().flatten().min()
     }
 

@@ -36,6 +36,7 @@ use crate::incore::{Dirty, InodeState};
 use crate::inode::Inodes;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::times::change_time;
 use crate::inode::xattr::outside::read_value;
 use crate::inode::xattr::place::{
     read_attrs, store_in_block, store_in_inode, xattr_area, xattr_block,
@@ -253,7 +254,7 @@ fn change_xattr_once(
     if let Some(bits) = mode {
         st.raw.i_mode = st.raw.i_mode & !0o777 | bits;
     }
-    st.raw.i_ctime = inodes.now();
+    st.raw.i_ctime = change_time(inodes, inode, &mut st);
     need_feature(inodes, &mut h, Needed::ExtAttr)?;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
 }

@@ -6,7 +6,7 @@
 //! A file is in one piece unless a backup of the superblock is in its way. Holes take nothing.
 
 use syncline_device::BlockDevice;
-use syncline_ondisk::extent::{INIT_MAX_LEN, LOGICAL_END};
+use syncline_ondisk::extent::{Extent, INIT_MAX_LEN, LOGICAL_END};
 use syncline_ondisk::{Geometry, Superblock};
 
 use super::super::space::Used;
@@ -19,6 +19,12 @@ pub(super) struct Run {
     pub(super) block: u32,
     pub(super) len: u32,
     pub(super) start: u64,
+}
+
+impl Run {
+    pub(super) fn extent(&self) -> Extent {
+        Extent { block: self.block, len: self.len, start: self.start, unwritten: false }
+    }
 }
 
 /// The device as far as it is filled.
@@ -81,7 +87,7 @@ impl<D: BlockDevice> Contents<D> {
         }
         for run in &self.runs[from as usize..(from + count) as usize] {
             let (start, len) = (run.start, u64::from(run.len));
-            (start..start + len).for_each(|block| self.used.remove(block));
+            self.used.remove(start, len);
             let size = self.block_size as u64;
             zero(self.to.device(), start * size, len * size)?;
         }

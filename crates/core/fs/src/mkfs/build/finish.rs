@@ -11,12 +11,13 @@ use syncline_ondisk::superblock::ROOT_INO;
 use syncline_ondisk::{Inode, RoCompatFeatures, Superblock, checksum, xattr};
 
 use super::super::builder::Builder;
+use super::super::extents;
 use super::super::geometry::FIRST_INO;
 use super::super::write::{Writer, clear, zero};
 use super::contents::Run;
 use super::dirs::{Named, Shape};
 use super::tree::{Content, Node};
-use super::{Build, Built, NodeId, ROOT, extents, fit};
+use super::{Build, Built, NodeId, ROOT, fit};
 use crate::error::{FsError, Result};
 use crate::names::namei::LINKS_MAX;
 
@@ -201,11 +202,13 @@ impl<D: BlockDevice> Build<D> {
                 self.contents.runs[from as usize..(from + count) as usize].to_vec();
             let seed = sb.has_metadata_csum().then(|| Self::seed(sb, node.ino));
             let contents = &mut self.contents;
-            let root = extents::encode(&runs, self.geo.block_size, seed, |bytes| {
+            let mut put = |bytes: &[u8]| {
                 let (block, _) = contents.take(1)?;
                 contents.put(block, bytes)?;
                 Ok(block)
-            })?;
+            };
+            let extent = |i: usize| runs[i].extent();
+            let root = extents::encode(runs.len(), &extent, self.geo.block_size, seed, &mut put)?;
             extra.roots.insert(NodeId(at as u32), root);
         }
         Ok(())
@@ -287,9 +290,16 @@ impl<D: BlockDevice> Build<D> {
                 inode.i_flags |= flags::EXTENTS;
                 (inode.i_block, own) = match extra.roots.get(&id) {
                     Some(root) => *root,
-                    None => extents::encode(runs, self.geo.block_size, None, |_| {
-                        Err(FsError::invalid("four extents need no block"))
-                    })?,
+                    None => {
+                        let extent = |i: usize| runs[i].extent();
+                        extents::encode(
+                            runs.len(),
+                            &extent,
+                            self.geo.block_size,
+                            None,
+                            &mut |_| Err(FsError::invalid("four extents need no block")),
+                        )?
+                    }
                 };
                 if let Content::Dir(at) = content {
                     links = 2 + self.tree.dirs[at as usize].subdirs;

@@ -42,7 +42,6 @@
 mod attrs;
 mod contents;
 pub(crate) mod dirs;
-mod extents;
 mod finish;
 mod fit;
 mod tree;

@@ -3,24 +3,23 @@
 use syncline_ondisk::extent::{self, ENTRY_BYTES, Extent, ExtentIndex, NodeMut, ROOT_MAX};
 use syncline_ondisk::inode::I_BLOCK_BYTES;
 
-use super::contents::Run;
 use crate::error::{FsError, Result};
 
-/// The root for an inode, and the number of blocks below it. `put` places a block and says where.
+/// The root of a tree of `count` extents for an inode, and the number of blocks below it. `put`
+/// places a block and says where.
 pub(super) fn encode(
-    runs: &[Run],
+    count: usize,
+    extent: &dyn Fn(usize) -> Extent,
     block_size: usize,
     csum_seed: Option<u32>,
-    mut put: impl FnMut(&[u8]) -> Result<u64>,
+    put: &mut dyn FnMut(&[u8]) -> Result<u64>,
 ) -> Result<([u8; I_BLOCK_BYTES], u64)> {
     let of_block = (block_size - ENTRY_BYTES) / ENTRY_BYTES;
-    let extent =
-        |run: &Run| Extent { block: run.block, len: run.len, start: run.start, unwritten: false };
     let mut root = [0; I_BLOCK_BYTES];
-    if runs.len() <= usize::from(ROOT_MAX) {
+    if count <= usize::from(ROOT_MAX) {
         let mut node = NodeMut::init(&mut root, 0);
-        for (i, run) in runs.iter().enumerate() {
-            node.insert_extent(i, &extent(run))?;
+        for i in 0..count {
+            node.insert_extent(i, &extent(i))?;
         }
         return Ok((root, 0));
     }
@@ -32,13 +31,13 @@ pub(super) fn encode(
         blocks += 1;
         put(block)
     };
-    let mut level = Vec::with_capacity(runs.len().div_ceil(of_block));
-    for part in runs.chunks(of_block) {
+    let mut level = Vec::with_capacity(count.div_ceil(of_block));
+    for from in (0..count).step_by(of_block) {
         let mut node = NodeMut::init(&mut block, 0);
-        for (i, run) in part.iter().enumerate() {
-            node.insert_extent(i, &extent(run))?;
+        for i in from..count.min(from + of_block) {
+            node.insert_extent(i - from, &extent(i))?;
         }
-        level.push(ExtentIndex { block: part[0].block, leaf: sealed(&mut block)? });
+        level.push(ExtentIndex { block: extent(from).block, leaf: sealed(&mut block)? });
     }
     let mut depth = 1;
     while level.len() > usize::from(ROOT_MAX) {
