@@ -538,10 +538,10 @@ fn the_device_is_told_how_long_data_lives() {
         return;
     }
     for (options, hot) in [
-        ("alloc=hot_zones", WriteLife::Medium),
+        ("alloc=hot_zones,sync=ordered", WriteLife::Medium),
         ("alloc=hot_zones,sync=eager", WriteLife::Medium),
-        ("alloc=lifetime", WriteLife::Medium),
-        ("alloc=default", WriteLife::Extreme),
+        ("alloc=lifetime,sync=ordered", WriteLife::Medium),
+        ("alloc=default,sync=ordered", WriteLife::Extreme),
     ] {
         let bed = bed(&ImageSpec::with_size(64 * MIB), options);
         let dev = Arc::new(RecordingDevice::with_events(
@@ -561,7 +561,7 @@ fn the_device_is_told_how_long_data_lives() {
         let numbers = files.each_ref().map(|(inode, name, life)| (inode.ino, *name, *life));
         drop(files);
         vol.unmount().unwrap();
-        let events = dev.events();
+        let events = dev.take_events();
         let writes = || events.iter().filter(|event| event.op == TraceOp::Write);
         for (ino, name, life) in numbers {
             let kind = Kind::Data { inode: u64::from(ino) };
@@ -571,7 +571,9 @@ fn the_device_is_told_how_long_data_lives() {
         }
         for (kind, life) in [(Kind::Journal, WriteLife::Short), (Kind::Metadata, WriteLife::Long)] {
             let told: Vec<_> = writes().filter(|event| event.origin.kind == kind).collect();
-            assert!(!told.is_empty() && told.iter().all(|event| event.origin.life == life));
+            assert!(!told.is_empty(), "{options}: {kind:?}");
+            let told: Vec<_> = told.iter().map(|event| event.origin).collect();
+            assert!(told.iter().all(|origin| origin.life == life), "{options}: {told:?}");
         }
     }
 }

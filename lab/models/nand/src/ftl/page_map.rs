@@ -32,6 +32,7 @@
 //! Bound: free superblocks never run out, because closed superblocks hold at least the usable size
 //! plus over-provisioning when only the reserve is free, so some victim has an invalid unit. Tested
 //! by `tests/it/ftl.rs` and `tests/it/device.rs`.
+//! This file is long because writing, collecting and closing share the frontiers.
 
 use super::{Arrival, Ftl, MapTable, Span};
 use crate::buffer::WriteCache;
