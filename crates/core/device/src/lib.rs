@@ -66,7 +66,7 @@ pub use offset::OffsetDevice;
 pub use overlay::OverlayDevice;
 pub use plug::Plug;
 pub use recording::{RecordingDevice, TraceEvent, TraceOp};
-pub use request::{Durability, Kind, Op, Origin, Request};
+pub use request::{Durability, Kind, Op, Origin, Request, WriteLife};
 pub use rng::SplitMix64;
 pub use swap::SwapDevice;
 pub use tap::{Observer, TapDevice};

@@ -8,9 +8,9 @@
 //!
 //! Rules, as the Linux block layer has them for one plug (`block/blk-merge.c`, `blk_rq_merge_ok`):
 //! - Within a batch requests are sorted by offset. Neighbours merge when they are the same
-//!   operation with the same `fua`, durability and [`Kind`] variant (different inodes do merge;
-//!   the command carries the first one's) and the whole fits in the largest request. `sync` is
-//!   kept if any part had it.
+//!   operation with the same `fua`, durability and [`Kind`] variant (different inodes and
+//!   lifetimes do merge; the command carries the first one's) and the whole fits in the largest
+//!   request. `sync` is kept if any part had it.
 //! - A request larger than the device's largest is cut at multiples of that size.
 //! - A request that overlaps an earlier one of the same batch starts a new batch, which is
 //!   submitted after the first has completed. So the result equals doing everything in push order.

@@ -32,8 +32,24 @@ pub enum Durability {
     Relaxed,
 }
 
-/// Cause of a request: the kind of its bytes, whether a caller waits for it, and the durability it
-/// needs.
+/// Expected lifetime of written bytes, in the words of `F_SET_RW_HINT` (`fcntl(2)`). A device with
+/// write streams keeps bytes of different lifetimes in different erase blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteLife {
+    /// Not known.
+    NotSet,
+    /// Replaced by the next turn of the log.
+    Short,
+    /// Replaced or discarded by the next changes of a program: databases and their journals.
+    Medium,
+    /// Replaced by later checkpoints: metadata.
+    Long,
+    /// Kept, as far as is known.
+    Extreme,
+}
+
+/// Cause of a request: the kind of its bytes, whether a caller waits for it, the durability it
+/// needs, and for how long its bytes are expected to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// Kind of the bytes.
@@ -42,12 +58,22 @@ pub struct Origin {
     pub sync: bool,
     /// Durability that a flush must give it.
     pub durability: Durability,
+    /// Expected lifetime of the bytes of a write.
+    pub life: WriteLife,
 }
 
+/// Every request carries one.
+const _: () = assert!(size_of::<Origin>() <= 24);
+
 impl Origin {
-    /// A strict origin.
+    /// A strict origin, with the lifetime that the kind has.
     pub const fn new(kind: Kind, sync: bool) -> Self {
-        Origin { kind, sync, durability: Durability::Strict }
+        let life = match kind {
+            Kind::Journal => WriteLife::Short,
+            Kind::Metadata => WriteLife::Long,
+            Kind::Data { .. } | Kind::Other => WriteLife::NotSet,
+        };
+        Origin { kind, sync, durability: Durability::Strict, life }
     }
 }
 

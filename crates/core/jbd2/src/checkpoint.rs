@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 use syncline_base::lockrank::MutexGuard;
-use syncline_device::{Kind, Origin, Plug};
+use syncline_device::{Origin, Plug};
 
 use crate::journal::Journal;
 use crate::state::State;
@@ -268,11 +268,11 @@ impl Journal {
             self.signals.step_ended.wait(state);
         }
         state.check()?;
-        let images: Vec<(u64, u32, Arc<[u8]>, Kind)> = (blocks.iter())
+        let images: Vec<(u64, u32, Arc<[u8]>, Origin)> = (blocks.iter())
             .filter_map(|b| {
                 let pending = state.write_back.pending.get_mut(b)?;
                 pending.after_step = None;
-                Some((*b, pending.sequence, Arc::clone(&pending.image), pending.kind))
+                Some((*b, pending.sequence, Arc::clone(&pending.image), pending.origin))
             })
             .collect();
         if images.is_empty() {
@@ -283,9 +283,8 @@ impl Journal {
         let result = MutexGuard::unlocked(state, || {
             let started_ns = self.clock.now_ns();
             let mut plug = Plug::new();
-            for (block, _, image, kind) in &images {
-                let origin = Origin::new(*kind, false);
-                plug.write(block * u64::from(self.log.block_size), image, origin);
+            for (block, _, image, origin) in &images {
+                plug.write(block * u64::from(self.log.block_size), image, *origin);
             }
             let result = plug.submit(&*self.dev).map_err(JournalError::from);
             let result = result.map_err(|error| self.latch(error));

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use syncline_device::Kind;
+use syncline_device::Origin;
 
 use crate::buffer::{BufferState, zeroed};
 use crate::dependency_sets::{Counters, Delta, DependencySet, Member, Release};
@@ -404,14 +404,14 @@ impl Handle {
         &mut self,
         block: u64,
         image: Arc<[u8]>,
-        kind: Kind,
+        origin: Origin,
         changed: Option<u64>,
     ) -> Result<(), JournalError> {
         self.journal.check_block(block)?;
         let Some(op) = &mut self.op else {
             return Err(JournalError::Usage("journaled data needs eager mode"));
         };
-        self.transaction.join_data(block, image, kind, changed)?;
+        self.transaction.join_data(block, image, origin, changed)?;
         self.changed = true;
         op.members.insert(Member::Block(block));
         Ok(())

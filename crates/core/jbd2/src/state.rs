@@ -125,7 +125,7 @@ impl State {
     /// `is_packed`: recovery may need older records for it. Returns whether the obligation is the
     /// transaction's own, not an older one's.
     pub(crate) fn take_over(&mut self, copy: Copy, sequence: u32, is_packed: bool) -> bool {
-        let Copy { block, image, buffer, kind, base } = copy;
+        let Copy { block, image, buffer, origin, base } = copy;
         let old = self.write_back.pending.remove(&block);
         let in_flight = self.write_back.in_flight.contains(&block);
         let relative = is_packed && base.is_known();
@@ -141,7 +141,7 @@ impl State {
                 after_step = old.after_step.or(Some(sequence));
             }
         }
-        let pending = Pending { sequence, chain, after_step, image, buffer, kind };
+        let pending = Pending { sequence, chain, after_step, image, buffer, origin };
         self.write_back.pending.insert(block, pending);
         chain == sequence
     }

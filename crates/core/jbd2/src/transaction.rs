@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use syncline_base::lockrank::Mutex;
-use syncline_device::Kind;
+use syncline_device::{Kind, Origin};
 use syncline_ondisk::packed::Previous;
 
 use crate::buffer::{Buffer, BufferState};
@@ -51,13 +51,16 @@ struct Inner {
     dependencies: DependencySets,
 }
 
+/// Origin of metadata that is written in place.
+pub(crate) const IN_PLACE: Origin = Origin::new(Kind::Metadata, false);
+
 /// One block on its way into the log.
 pub(crate) struct Copy {
     pub(crate) block: u64,
     pub(crate) image: Arc<[u8]>,
     /// Held so that the buffer is not evicted; data has none.
     pub(crate) buffer: Option<Arc<Buffer>>,
-    pub(crate) kind: Kind,
+    pub(crate) origin: Origin,
     pub(crate) base: Base,
 }
 
@@ -88,7 +91,7 @@ impl Base {
 /// File data that travels in the log.
 struct Data {
     image: Arc<[u8]>,
-    kind: Kind,
+    origin: Origin,
     /// Parts in which it may differ from what recovery gives without this transaction, if that is
     /// known.
     changed: Option<u64>,
@@ -227,7 +230,7 @@ impl Transaction {
         &self,
         block: u64,
         image: Arc<[u8]>,
-        kind: Kind,
+        origin: Origin,
         changed: Option<u64>,
     ) -> Result<(), JournalError> {
         let mut inner = self.inner.lock();
@@ -239,7 +242,7 @@ impl Transaction {
             Some(older) => older.changed.zip(changed).map(|(older, newer)| older | newer),
             None => changed,
         };
-        inner.data.insert(block, Data { image, kind, changed });
+        inner.data.insert(block, Data { image, origin, changed });
         if older.is_none() {
             self.blocks_joined.fetch_add(1, Ordering::AcqRel);
         }
@@ -406,7 +409,7 @@ impl Transaction {
 impl Data {
     fn copy(self, block: u64) -> Copy {
         let base = self.changed.map_or(Base::Unknown, Base::Changed);
-        Copy { block, image: self.image, buffer: None, kind: self.kind, base }
+        Copy { block, image: self.image, buffer: None, origin: self.origin, base }
     }
 }
 
@@ -431,7 +434,7 @@ impl Copy {
         // neither evicted nor emptied.
         let image = image.expect("a joined block is loaded");
         let block = buffer.block;
-        Copy { block, image, buffer: Some(buffer), kind: Kind::Metadata, base: Base::Unknown }
+        Copy { block, image, buffer: Some(buffer), origin: IN_PLACE, base: Base::Unknown }
     }
 }
 
@@ -477,7 +480,7 @@ impl Inner {
         if let (Some(buffer), true) = (&buffer, last) {
             buffer.lock().running = None;
         }
-        changed.then_some(Copy { block, image, buffer, kind: Kind::Metadata, base })
+        changed.then_some(Copy { block, image, buffer, origin: IN_PLACE, base })
     }
 
     /// Sets cannot be told apart after all: callbacks and the like go with the whole.

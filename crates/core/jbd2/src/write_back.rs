@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use syncline_device::Kind;
+use syncline_device::Origin;
 
 use crate::buffer::Buffer;
 
@@ -19,7 +19,7 @@ pub(crate) struct Pending {
     /// Held so that the buffer is not evicted while the device has older contents; `None` for file
     /// data.
     pub(crate) buffer: Option<Arc<Buffer>>,
-    pub(crate) kind: Kind,
+    pub(crate) origin: Origin,
 }
 
 /// Images to be written in place, and those being written.

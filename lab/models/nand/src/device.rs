@@ -201,7 +201,8 @@ impl NandDevice {
             let done = match &r.op {
                 Op::Read { .. } => simulator.read(now_ns, offset, len),
                 Op::Write { fua, .. } => {
-                    simulator.write(now_ns, offset, len, *fua && self.geometry.fua)
+                    let fua = *fua && self.geometry.fua;
+                    simulator.write_with_life(now_ns, offset, len, fua, r.origin.life)
                 }
                 Op::Flush => simulator.flush(now_ns),
                 Op::Discard { .. } => simulator.discard(now_ns, offset, len),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
-//! `[slc]` and `[energy]`, and two keys that came later, `dispatch_us` (0) and `protected` (false).
+//! `[slc]` and `[energy]`, and three keys that came later, `dispatch_us` (0), `protected` (false)
+//! and `handles` (1).
 //! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
 //! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
 //! This file is long because it declares every key and lists every built-in profile.
@@ -21,7 +22,7 @@
 use crate::NandError;
 use crate::calibration::Check;
 use crate::counters::Counters;
-use crate::geometry::{Layout, NandGeometry, check};
+use crate::geometry::{FREE_BLOCKS_MIN, Layout, NandGeometry, check};
 use crate::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -109,6 +110,11 @@ pub struct FtlParameters {
     /// Sequential runs kept going at once, 1 to 1024; 0: runs do not matter, all writes go to one
     /// frontier in the order in which they come.
     pub streams: u32,
+    /// Reclaim unit handles, 1 to 5: each has open superblocks, runs and a collector of its own, so
+    /// that data of one lifetime shares superblocks. A write goes to the handle with the number of
+    /// its [`syncline_device::WriteLife`], to the first if there is none. Only schemes that can put
+    /// a unit anywhere have more than one. Optional.
+    pub handles: u32,
     /// A write this far behind the end of a run still continues it, KiB.
     pub stream_window_kib: u32,
     /// Cluster that a closed run must fill, KiB; a multiple of the map unit. Equal to the map unit:
@@ -444,6 +450,8 @@ impl Profile {
         }
         check("log_blocks", self.ftl.log_blocks, 1, 4096)?;
         check("streams", self.ftl.streams, 0, 1024)?;
+        let handles_max = if self.ftl.mapping.by_superblock() { 1 } else { 5 };
+        check("handles", self.ftl.handles, 1, handles_max)?;
         check("stream_window_kib", self.ftl.stream_window_kib, 0, 1 << 20)?;
         check("close_map_programs", self.ftl.close_map_programs, 0, 64)?;
         check("close_us", self.ftl.close_us, 0, 10_000_000)?;
@@ -484,6 +492,15 @@ impl Profile {
             true => self.ftl.log_blocks + 1,
             false => self.ftl.streams.max(1) + 1 + u32::from(self.ftl.wear_gap > 0),
         };
-        Layout::new(&self.geometry, size_bytes, frontiers)
+        let layout = Layout::new(&self.geometry, size_bytes, frontiers)?;
+        // Further handles get no further flash. Their open superblocks come out of the spare area.
+        let further = (self.ftl.handles - 1) * (self.ftl.streams.max(1) + 1);
+        let spare = layout.blocks - layout.host_units.div_ceil(layout.units_per_block);
+        if further > 0 && spare <= frontiers + further + FREE_BLOCKS_MIN {
+            let reason = "it has too few spare superblocks for so many handles; enlarge it or \
+                          over_provisioning_percent";
+            return Err(NandError::BadSize { size_bytes, reason });
+        }
+        Ok(layout)
     }
 }

@@ -15,7 +15,7 @@ use crate::flash::Flash;
 use crate::ftl::{Arrival, Ftl, Span, build};
 use crate::geometry::Layout;
 use crate::profile::Profile;
-use syncline_device::SplitMix64;
+use syncline_device::{SplitMix64, WriteLife};
 
 /// Bytes of the writes that fill the device before it is aged.
 const FILL_BYTES: u64 = 512 * 1024;
@@ -90,16 +90,28 @@ impl Simulator {
         self.finish(place, READ, now_ns, done_ns)
     }
 
-    /// A write command at `now_ns`; returns when the buffer has the data, with `fua` when the cells
-    /// have.
+    /// A write command at `now_ns` of data of unknown lifetime; returns when the buffer has the
+    /// data, with `fua` when the cells have.
     pub fn write(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64, fua: bool) -> u64 {
+        self.write_with_life(now_ns, offset_bytes, len_bytes, fua, WriteLife::NotSet)
+    }
+
+    /// [`Simulator::write`] of data with an expected lifetime.
+    pub fn write_with_life(
+        &mut self,
+        now_ns: u64,
+        offset_bytes: u64,
+        len_bytes: u64,
+        fua: bool,
+        life: WriteLife,
+    ) -> u64 {
         let (place, at_ns) = self.start(now_ns);
         self.flash.counters.writes += 1;
         let mut done_ns = at_ns;
         if let Some(span) = self.span(offset_bytes, len_bytes) {
             self.flash.counters.written_bytes += span.sectors * 512;
             let through = (fua && !self.protected) || self.write_through;
-            let arrival = Arrival { at_ns, bus_ns: self.unit_bus_ns, through };
+            let arrival = Arrival { at_ns, bus_ns: self.unit_bus_ns, through, life };
             done_ns = self.ftl.write(&span, arrival, &mut self.flash);
         }
         self.finish(place, WRITE, now_ns, done_ns)

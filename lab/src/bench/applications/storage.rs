@@ -289,7 +289,10 @@ fn one(
 ) -> u64 {
     match &request.op {
         Op::Read { .. } => member.read(now_ns, offset, len),
-        Op::Write { fua, .. } => member.write(now_ns, offset, len, *fua && with_fua),
+        Op::Write { fua, .. } => {
+            let life = request.origin.life;
+            member.write_with_life(now_ns, offset, len, *fua && with_fua, life)
+        }
         Op::Flush => member.flush(now_ns),
         Op::Discard { .. } => now_ns,
     }

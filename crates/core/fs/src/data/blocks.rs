@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use syncline_device::{Kind, Origin, Plug};
+use syncline_device::Plug;
 use syncline_ondisk::inode as disk;
 
 use crate::error::{FsError, Result};
@@ -118,7 +118,7 @@ pub(crate) fn load_blocks(
         }
     }
     if !pages.is_empty() {
-        let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
+        let origin = inode.origin(true);
         let mut plug = Plug::new();
         for (_, pblk, page) in &mut pages {
             // Nobody else has seen the page yet.

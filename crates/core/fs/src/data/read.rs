@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline_device::{Kind, Origin, Plug};
+use syncline_device::Plug;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
@@ -155,7 +155,7 @@ fn read_through(
     }
     let runs = map_range(files, inode, first, end)?;
     let into = &mut into[..blocks * block_size];
-    let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
+    let origin = inode.origin(true);
     let mut plug = Plug::new();
     let mut rest = &mut *into;
     for run in &runs {

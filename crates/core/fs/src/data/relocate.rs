@@ -18,7 +18,6 @@
 //! `user.syncline.relocate`, which is not stored. Tested in `tests/it/hot_zones.rs`, with power
 //! cuts.
 
-use syncline_device::{Kind, Origin};
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
@@ -141,7 +140,7 @@ fn relocate_piece(
 /// Writes the contents of a run to other blocks; cached pages may be newer than the device.
 fn copy_blocks(inodes: &Inodes, inode: &Inode, at: u32, (from, to): (Range, Range)) -> Result<()> {
     let block_size = inodes.block_size();
-    let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
+    let origin = inode.origin(true);
     let mut bytes = vec![0; from.len as usize * block_size];
     inodes.dev.read(inodes.block_offset(from.start), &mut bytes, origin)?;
     let size = inode.state.read().size;

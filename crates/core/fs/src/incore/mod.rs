@@ -18,6 +18,7 @@ mod extent_cache;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use syncline_base::lockrank::{Mutex, RwLock};
+use syncline_device::{Kind, Origin, WriteLife};
 use syncline_jbd2::Tid;
 use syncline_ondisk::inode as disk;
 
@@ -134,6 +135,13 @@ impl Inode {
     /// Its blocks are expected to do this.
     pub(crate) fn set_life(&self, life: Lifetime) {
         self.life.store(life as u8, Ordering::Relaxed);
+    }
+
+    /// Origin of requests for its data; `sync`: a caller waits.
+    pub(crate) fn origin(&self, sync: bool) -> Origin {
+        let hot = self.life().is_hot();
+        let life = if hot { WriteLife::Medium } else { WriteLife::Extreme };
+        Origin { life, ..Origin::new(Kind::Data { inode: u64::from(self.ino) }, sync) }
     }
 
     /// References held by callers.

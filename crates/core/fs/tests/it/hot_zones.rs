@@ -3,7 +3,9 @@
 
 use crate::bed::{Bed, contents};
 use std::sync::Arc;
-use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
+use syncline_device::{
+    BlockDevice, Kind, MemoryDevice, RecordingDevice, TraceOp, VirtualClock, WriteLife,
+};
 use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
 use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
@@ -525,6 +527,53 @@ fn a_power_cut_while_a_file_is_moved_loses_nothing() {
         println!("sync={sync}: {summary}");
         if let Err(text) = summary.into_result() {
             panic!("sync={sync}: {text}");
+        }
+    }
+}
+
+/// Lifetimes that the device is told of the data of a file, of metadata and of the log.
+#[test]
+fn the_device_is_told_how_long_data_lives() {
+    if !require("the_device_is_told_how_long_data_lives", &[Need::E2fsck]) {
+        return;
+    }
+    for (options, hot) in [
+        ("alloc=hot_zones,sync=ordered", WriteLife::Medium),
+        ("alloc=hot_zones,sync=eager", WriteLife::Medium),
+        ("alloc=lifetime,sync=ordered", WriteLife::Medium),
+        ("alloc=default,sync=ordered", WriteLife::Extreme),
+    ] {
+        let bed = bed(&ImageSpec::with_size(64 * MIB), options);
+        let dev = Arc::new(RecordingDevice::with_events(
+            Arc::clone(&bed.dev),
+            bed.clock.clone(),
+            1 << 16,
+        ));
+        let vol = bed.mount_on(dev.clone(), "");
+        let cold = WriteLife::Extreme;
+        let files = [("app.db", hot), ("app.db-journal", hot), ("photo.jpg", cold)];
+        let files = files.map(|(name, life)| (file(&vol, name, b"", 40_960).0, name, life));
+        for (inode, ..) in &files {
+            // In eager mode these pages pass through the log.
+            vol.write(inode, 4096, &[3; 4096]).unwrap();
+            vol.fsync(inode, true).unwrap();
+        }
+        let numbers = files.each_ref().map(|(inode, name, life)| (inode.ino, *name, *life));
+        drop(files);
+        vol.unmount().unwrap();
+        let events = dev.take_events();
+        let writes = || events.iter().filter(|event| event.op == TraceOp::Write);
+        for (ino, name, life) in numbers {
+            let kind = Kind::Data { inode: u64::from(ino) };
+            let told: Vec<_> = writes().filter(|event| event.origin.kind == kind).collect();
+            assert!(!told.is_empty(), "{options}: {name}");
+            assert!(told.iter().all(|event| event.origin.life == life), "{options}: {name}");
+        }
+        for (kind, life) in [(Kind::Journal, WriteLife::Short), (Kind::Metadata, WriteLife::Long)] {
+            let told: Vec<_> = writes().filter(|event| event.origin.kind == kind).collect();
+            assert!(!told.is_empty(), "{options}: {kind:?}");
+            let told: Vec<_> = told.iter().map(|event| event.origin).collect();
+            assert!(told.iter().all(|origin| origin.life == life), "{options}: {told:?}");
         }
     }
 }

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Kind, Plug};
+use syncline_device::{BlockDevice, Plug};
 use syncline_ondisk::fast_commit::{self, HEAD, TAIL};
 
 use super::{LogReader, finish, scan};
@@ -31,7 +31,7 @@ use crate::journal::Journal;
 use crate::log_superblock::LogSuperblock;
 use crate::log_writer::LOG;
 use crate::record::Record;
-use crate::transaction::{Base, Copy};
+use crate::transaction::{Base, Copy, IN_PLACE};
 use crate::{JournalError, LogMap};
 
 /// The fast commits of a log that [`Journal::recover`] left to be applied.
@@ -207,7 +207,7 @@ impl Journal {
             block,
             image,
             buffer: None,
-            kind: Kind::Metadata,
+            origin: IN_PLACE,
             base: Base::Unknown,
         };
         let copies: Vec<Copy> = blocks.into_iter().map(copy).collect();

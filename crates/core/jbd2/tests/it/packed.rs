@@ -22,7 +22,7 @@ const ROUNDS: u64 = 60;
 /// Blocks changed as metadata and as file data.
 const METADATA: u64 = 5;
 const DATA: u64 = 4;
-const KIND: Kind = Kind::Data { inode: 12 };
+const ORIGIN: Origin = Origin::new(Kind::Data { inode: 12 }, false);
 
 fn packed(volume: &Volume) -> JournalOptions {
     JournalOptions {
@@ -83,7 +83,7 @@ fn workload(volume: &Volume, dev: &Arc<CrashDevice>) {
                 change(image, round, block);
                 let changed = ((round + block) % 3 == 0).then(|| mask(&before, image));
                 let image = image.clone().into();
-                handle.journal_data(volume.free + block, image, KIND, changed).unwrap();
+                handle.journal_data(volume.free + block, image, ORIGIN, changed).unwrap();
             }
         }
         let tid = handle.tid();
@@ -119,7 +119,7 @@ fn write_data_back(volume: &Volume, journal: &Journal, dev: &CrashDevice, data: 
     for page in &pages {
         assert!(matches!(page.action, WriteAction::Write | WriteAction::Skip));
         if page.action == WriteAction::Write {
-            dev.write(page.block * 4096, &page.image, Origin::new(KIND, false)).unwrap();
+            dev.write(page.block * 4096, &page.image, ORIGIN).unwrap();
         }
     }
     journal.end_in_place(&pages);

@@ -4,7 +4,7 @@ use crate::common::{Page, default_volume, fill};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{
-    BlockDevice, DeviceError, FailingDevice, FaultPlan, Kind, MemoryDevice, OpClass,
+    BlockDevice, DeviceError, FailingDevice, FaultPlan, Kind, MemoryDevice, OpClass, Origin,
     RecordingDevice,
 };
 use syncline_jbd2::{
@@ -384,10 +384,10 @@ fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
     let volume = default_volume();
     let options = JournalOptions { checksums: Checksums::V1Async, ..volume.options };
     let journal = volume.open_with(Arc::new(volume.image.snapshot()), options);
-    let (block, kind) = (volume.free, Kind::Data { inode: 12 });
+    let (block, origin) = (volume.free, Origin::new(Kind::Data { inode: 12 }, false));
     let log = |image: &Arc<[u8]>| {
         let mut handle = journal.start(1).unwrap();
-        handle.journal_data(block, Arc::clone(image), kind, None).unwrap();
+        handle.journal_data(block, Arc::clone(image), origin, None).unwrap();
         handle.tid()
     };
     let images: [Arc<[u8]>; 2] = [vec![1; 4096].into(), vec![2; 4096].into()];
@@ -427,11 +427,12 @@ fn data_over_a_copy_in_the_log_is_revoked_unless_it_is_logged_again() {
     let volume = default_volume();
     let options = JournalOptions { checksums: Checksums::V1Async, ..volume.options };
     let journal = volume.open_with(Arc::new(volume.image.snapshot()), options);
-    let (blocks, kind) = ([volume.free, volume.free + 1], Kind::Data { inode: 12 });
+    let blocks = [volume.free, volume.free + 1];
+    let origin = Origin::new(Kind::Data { inode: 12 }, false);
     let image = |value| Arc::<[u8]>::from(vec![value; 4096]);
     let log = |block, value| {
         let mut handle = journal.start(1).unwrap();
-        handle.journal_data(block, image(value), kind, None).unwrap();
+        handle.journal_data(block, image(value), origin, None).unwrap();
     };
     blocks.iter().for_each(|block| log(*block, 1));
     journal.sync(&blocks.map(Member::Block), false).unwrap();

@@ -359,7 +359,7 @@ impl<S: BlockScheme> Ftl for Hybrid<S> {
     }
 
     fn write(&mut self, span: &Span, arrival: Arrival, flash: &mut Flash) -> u64 {
-        let Arrival { mut at_ns, bus_ns, through } = arrival;
+        let Arrival { mut at_ns, bus_ns, through, .. } = arrival;
         let sectors = self.core.layout.unit_bytes / 512;
         self.dirty = true;
         flash.counters.host_units += u64::from(span.units);

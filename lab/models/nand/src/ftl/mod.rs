@@ -33,6 +33,7 @@ pub use map_cache::MapCache;
 pub use page_map::{CloseCost, PageMap};
 
 use crate::flash::Flash;
+use syncline_device::WriteLife;
 
 /// Sectors of one write or read, with the numbers of the units they touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,8 @@ pub struct Arrival {
     pub bus_ns: u64,
     /// True if the write is done only when the cells have the data.
     pub through: bool,
+    /// Expected lifetime of the data.
+    pub life: WriteLife,
 }
 
 /// Page map of which the controller's RAM holds a part: cached entries, and the cost of reading and

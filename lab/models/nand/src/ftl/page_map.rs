@@ -10,7 +10,12 @@
 //! ```
 //!
 //! A flash unit is valid when `l2p[p2l[p]-1] == p+1`: nothing has to be cleared by an erase, and
-//! each superblock needs only a count of valid units. 8 bytes a flash unit and 24 a superblock.
+//! each superblock needs only a count of valid units and its handle. 8 bytes a flash unit and 25 a
+//! superblock.
+//!
+//! A device with placement (`handles`) has streams and a collector of its own for each lifetime
+//! that the host tells, so that data that dies together lies together. Collected data stays in its
+//! handle.
 //!
 //! Costs
 //! - A write that continues a stream pays the bus and its share of a page program.
@@ -27,6 +32,7 @@
 //! Bound: free superblocks never run out, because closed superblocks hold at least the usable size
 //! plus over-provisioning when only the reserve is free, so some victim has an invalid unit. Tested
 //! by `tests/it/ftl.rs` and `tests/it/device.rs`.
+//! This file is long because writing, collecting and closing share the frontiers.
 
 use super::{Arrival, Ftl, MapTable, Span};
 use crate::buffer::WriteCache;
@@ -71,13 +77,17 @@ pub struct PageMap {
     l2p: Vec<u32>,
     p2l: Vec<u32>,
     valid: Vec<u32>,
-    /// One for each stream, then the collector's, then that of moved cold data.
+    /// One for each stream of each handle, then each handle's collector, then that of moved cold
+    /// data.
     open: Vec<Frontier>,
     /// Erases and number of the free superblocks: least worn first.
     free: BTreeSet<(u32, u32)>,
     victims: Box<dyn VictimPolicy>,
     map: Box<dyn MapTable>,
-    streams: StreamTable,
+    /// Runs of each handle.
+    streams: Vec<StreamTable>,
+    /// Handle of the data in each superblock.
+    handle_of: Vec<u8>,
     cache: Box<dyn WriteCache>,
     close_cost: CloseCost,
     /// Most erases that a superblock may have beyond the least worn one; 0: any number.
@@ -91,7 +101,7 @@ impl PageMap {
     /// An empty map over erased flash.
     pub fn new(
         layout: Layout,
-        streams: StreamTable,
+        streams: Vec<StreamTable>,
         map: Box<dyn MapTable>,
         victims: Box<dyn VictimPolicy>,
         cache: Box<dyn WriteCache>,
@@ -104,11 +114,12 @@ impl PageMap {
             l2p: vec![0; layout.host_units as usize],
             p2l: vec![0; flash_units],
             valid: vec![0; layout.blocks as usize],
-            open: vec![NO_BLOCK; streams.len() + 2],
+            open: vec![NO_BLOCK; streams.iter().map(|s| s.len() + 1).sum::<usize>() + 1],
             free: (0..layout.blocks).map(|b| (0, b)).collect(),
             victims,
             map,
             streams,
+            handle_of: vec![0; layout.blocks as usize],
             cache,
             close_cost,
             wear_gap,
@@ -117,8 +128,22 @@ impl PageMap {
         }
     }
 
+    /// Slots of one handle.
+    fn slots(&self) -> usize {
+        self.streams[0].len()
+    }
+
+    /// The collector of the first handle; those of the others follow it.
     fn collector(&self) -> usize {
-        self.streams.len()
+        self.streams.len() * self.slots()
+    }
+
+    /// Handle of a frontier; moved cold data goes to the last one.
+    fn handle(&self, slot: usize) -> usize {
+        match slot.checked_sub(self.collector()) {
+            Some(collector) => collector.min(self.streams.len() - 1),
+            None => slot / self.slots(),
+        }
     }
 
     /// True if flash unit `p` is in the open page of a stream.
@@ -228,19 +253,23 @@ impl PageMap {
             }
         }
         // Cold data goes where the wear is, so that the unworn superblock gets into use.
-        let cold = slot > self.collector();
+        let cold = slot == self.open.len() - 1;
         let taken = if cold { self.free.pop_last() } else { self.free.pop_first() };
         let (_, block) =
             taken.expect("the reserve is never used up: each collection frees what it takes");
+        self.handle_of[block as usize] = self.handle(slot) as u8;
         (block, at_ns)
     }
 
     /// Copies what is valid in one victim and erases it; returns when that is done.
     fn collect(&mut self, at_ns: u64, flash: &mut Flash) -> Option<u64> {
-        let (per_page, mut to) = (self.layout.units_per_page, self.collector());
+        let per_page = self.layout.units_per_page;
         let cold = self.cold_victim(flash);
-        to += usize::from(cold.is_some());
         let victim = cold.or_else(|| self.victims.pick())?;
+        let to = match cold {
+            Some(_) => self.open.len() - 1,
+            None => self.collector() + usize::from(self.handle_of[victim as usize]),
+        };
         flash.counters.gc_runs += 1;
         let note_moves = self.map.wants_moves();
         let first = victim * self.layout.units_per_block;
@@ -373,9 +402,10 @@ impl Ftl for PageMap {
     }
 
     fn write(&mut self, span: &Span, arrival: Arrival, flash: &mut Flash) -> u64 {
-        let Arrival { mut at_ns, bus_ns, through } = arrival;
-        let placement = self.streams.place(span.sector, span.sectors);
-        let slot = placement.slot;
+        let Arrival { mut at_ns, bus_ns, through, life } = arrival;
+        let handle = if (life as usize) < self.streams.len() { life as usize } else { 0 };
+        let placement = self.streams[handle].place(span.sector, span.sectors);
+        let slot = handle * self.slots() + placement.slot;
         flash.counters.stream_opens += u64::from(placement.opened);
         if let Some(run) = placement.closed {
             at_ns = self.close(slot, run, at_ns, flash);
@@ -442,7 +472,7 @@ impl Ftl for PageMap {
     }
 
     fn power_cycle(&mut self) {
-        self.streams.clear();
+        self.streams.iter_mut().for_each(StreamTable::clear);
         self.cache.clear();
         self.dirty = false;
         for slot in 0..self.open.len() {
@@ -466,7 +496,8 @@ impl Ftl for PageMap {
 
     fn memory_bytes(&self) -> u64 {
         let tables = self.l2p.len() + self.p2l.len() + 3 * self.valid.len();
-        tables as u64 * 4 + self.victims.memory_bytes() + self.map.memory_bytes()
+        let handles = self.handle_of.len() as u64;
+        tables as u64 * 4 + handles + self.victims.memory_bytes() + self.map.memory_bytes()
     }
 
     fn check(&self, flash: &Flash) -> Result<(), String> {

@@ -33,6 +33,7 @@ use crate::buffer::{FifoBuffer, WriteCache};
 use crate::flash::Flash;
 use crate::geometry::Layout;
 use crate::profile::{SlcFull, SlcParameters};
+use syncline_device::WriteLife;
 
 /// The ring and the scheme behind it.
 pub(super) struct SlcCache {
@@ -211,7 +212,8 @@ impl SlcCache {
         }
         for units in run.chunk_by(|a, b| a + 1 == *b) {
             let span = Span::of_units(units[0], units.len() as u32, self.layout.unit_bytes);
-            let arrival = Arrival { at_ns: ready_ns, bus_ns: 0, through: false };
+            let life = WriteLife::NotSet;
+            let arrival = Arrival { at_ns: ready_ns, bus_ns: 0, through: false, life };
             ready_ns = self.behind.write(&span, arrival, flash);
             flash.counters.host_units -= u64::from(span.units);
             flash.counters.slc_folded_units += u64::from(span.units);

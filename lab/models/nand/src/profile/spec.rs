@@ -32,10 +32,15 @@ pub(super) fn built_in(name: &str) -> Result<&'static str, NandError> {
 }
 
 pub(super) fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
-    text.parse().map_err(|e: toml::de::Error| NandError::Parse {
+    let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| NandError::Parse {
         name: name.to_owned(),
         reason: e.to_string().trim_end().to_owned(),
-    })
+    })?;
+    // Optional in a file, but an override may name it.
+    if let Some(ftl) = table.get_mut("ftl").and_then(toml::Value::as_table_mut) {
+        ftl.entry("handles").or_insert(toml::Value::Integer(1));
+    }
+    Ok(table)
 }
 
 /// Tables whose keys may be overridden.

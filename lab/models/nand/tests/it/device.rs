@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use std::sync::Arc;
+use syncline_device::WriteLife::{Extreme, Long, Medium, NotSet, Short};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Kind, MemoryDevice, Op, Origin, Request, VirtualClock,
 };
@@ -32,7 +33,10 @@ fn device(spec: &str, sectors: usize) -> (NandDevice, Arc<VirtualClock>) {
 
 fn write(d: &NandDevice, sector: usize, bytes: &[u8], fua: bool) -> Result<(), DeviceError> {
     let op = Op::Write { from: vec![bytes], fua };
-    d.submit(&mut [Request { offset_bytes: (sector * SECTOR) as u64, op, origin: ORIGIN }])
+    // A write of each lifetime now and then, for devices with handles.
+    let life = [NotSet, Short, Medium, Long, Extreme][bytes[0] as usize % 5];
+    let origin = Origin { life, ..ORIGIN };
+    d.submit(&mut [Request { offset_bytes: (sector * SECTOR) as u64, op, origin }])
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +153,8 @@ proptest! {
             "nexus7-emmc:pages_per_block=8,over_provisioning_percent=1",
             "nexus7-emmc:pages_per_block=8,planes=4,fua=true,streams=5",
             "nexus7-emmc:buffer_kib=0,pages_per_block=8",
+            "nexus7-emmc:pages_per_block=8,handles=2,over_provisioning_percent=50",
+            "nexus7-emmc:pages_per_block=8,handles=4,streams=0,over_provisioning_percent=50",
             "generic-emmc:pages_per_block=8,map_unit_kib=16",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=bast,log_blocks=2",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast,buffer_kib=0",

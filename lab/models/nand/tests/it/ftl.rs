@@ -3,6 +3,7 @@
 
 use crate::analysis::greedy_write_amplification;
 use syncline_device::SplitMix64;
+use syncline_device::WriteLife::{Extreme, Long, Medium, NotSet, Short};
 use syncline_nand::{Profile, Report, Simulator};
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +28,11 @@ fn random_commands(spec: &str, size_bytes: u64, seed: u64, commands: u32) -> Rep
         let offset = rng.below(size_bytes / 512) * 512;
         let done = match rng.below(20) {
             0..=2 => s.read(now, offset, sectors * 512),
-            3..=16 => s.write(now, offset, sectors * 512, rng.below(10) == 0),
+            3..=16 => {
+                let fua = rng.below(10) == 0;
+                let life = [NotSet, Short, Medium, Long, Extreme][i as usize % 5];
+                s.write_with_life(now, offset, sectors * 512, fua, life)
+            }
             17 | 18 => s.flush(now),
             _ => s.discard(now, offset, sectors * 512),
         };
@@ -44,7 +49,8 @@ fn random_commands(spec: &str, size_bytes: u64, seed: u64, commands: u32) -> Rep
     let written = c.host_units - c.coalesced_units + c.gc_copies + c.merge_copies + c.padded_units;
     let programmed = c.page_programs * u64::from(l.units_per_page);
     let open = written - programmed;
-    assert!(open < u64::from(l.units_per_page), "only the collector's page is open: {open}");
+    let collectors = 5;
+    assert!(open < collectors * u64::from(l.units_per_page), "only collectors' pages: {open}");
     // Every superblock that was erased had been filled before: erases add up.
     let sum: u64 = s.erases().iter().map(|&e| u64::from(e)).sum();
     assert_eq!((c.erases, c.erases), (sum, c.gc_runs));
@@ -64,6 +70,9 @@ fn invariants_hold_under_random_commands() {
         "nexus7-emmc:map_unit_kib=8,merge_kib=8,buffer_kib=0",
         "nexus7-emmc:planes=4,channels=3,dies_per_channel=1,pages_per_block=16",
         "generic-emmc:pages_per_block=8,over_provisioning_percent=1",
+        "nexus7-emmc:handles=3,pages_per_block=16,over_provisioning_percent=60",
+        "nexus7-emmc:handles=5,wear_gap=2,pages_per_block=16,over_provisioning_percent=60",
+        "nexus7-emmc:handles=4,victims=fifo,pages_per_block=8,over_provisioning_percent=30",
         PLAIN,
     ]
     .iter()
@@ -300,4 +309,58 @@ fn requests_beyond_the_end_are_clamped() {
     s.discard(0, 0, u64::MAX);
     assert_eq!(s.counters().discarded_units, 1, "the partial last unit counts as whole");
     s.check().unwrap();
+}
+
+/// Units that are overwritten soon between units that stay: superblocks with both, and copies.
+fn mixed_lives(spec: &str) -> (usize, u64) {
+    let size = 64 * MIB;
+    let mut s = simulator(spec, size);
+    let l = *s.layout();
+    let units = u64::from(l.host_units);
+    let mut rng = SplitMix64::new(5);
+    let life = |unit: u64| if unit < units / 8 { Short } else { Long };
+    let write = |s: &mut Simulator, unit: u64| {
+        s.write_with_life(0, unit * 4096, 4096, false, life(unit));
+    };
+    (0..units).for_each(|unit| write(&mut s, unit));
+    for n in 0..units * 4 {
+        let among = if n % 8 == 0 { units } else { units / 8 };
+        write(&mut s, rng.below(among));
+    }
+    s.flush(0);
+    s.check().unwrap();
+    let mut lives = vec![[false; 2]; l.blocks as usize];
+    for unit in 0..l.host_units {
+        let block = s.locate(unit).unwrap() / l.units_per_block;
+        lives[block as usize][usize::from(life(u64::from(unit)) == Short)] = true;
+    }
+    let both = lives.iter().filter(|found| **found == [true; 2]).count();
+    (both, s.counters().gc_copies)
+}
+
+#[test]
+fn handles_keep_lifetimes_in_superblocks_of_their_own() {
+    let with =
+        |handles| mixed_lives(&format!("{PLAIN},over_provisioning_percent=30,handles={handles}"));
+    let (one, two, five) = (with(1), with(2), with(5));
+    println!("{one:?}, {two:?}, {five:?}");
+    assert!(one.0 > 0 && one.1 > 0);
+    assert_eq!(five.0, 0, "collection does not mix them either");
+    assert!(five.1 * 4 < one.1 * 3);
+    assert_eq!(two.0, 0, "a lifetime without a handle goes to the first");
+}
+
+#[test]
+fn handles_need_room_and_a_map_by_page() {
+    let refused = |spec: &str| {
+        let profile = Profile::parse_built_in(spec);
+        profile.and_then(|profile| Simulator::new(&profile, 16 * MIB).map(drop)).unwrap_err()
+    };
+    let text = refused("nexus7-emmc:handles=4").to_string();
+    assert!(text.contains("too few spare superblocks"), "{text}");
+    for spec in ["nexus7-emmc:handles=0", "nexus7-emmc:handles=6"] {
+        assert!(refused(spec).to_string().contains("not within 1 to 5"), "{spec}");
+    }
+    let spec = "sd-pny:mapping=fast,handles=2";
+    assert!(refused(spec).to_string().contains("handles"), "{spec}");
 }

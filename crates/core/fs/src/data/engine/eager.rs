@@ -28,7 +28,7 @@
 
 use std::ops::Range;
 
-use syncline_device::{Costs, Kind};
+use syncline_device::Costs;
 use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
@@ -372,7 +372,7 @@ fn log_segments(
     let mut h = inodes.start_under_io(credits as u32)?;
     let mut st = inode.state.write();
     let size_before = st.raw.i_size;
-    let kind = Kind::Data { inode: u64::from(inode.ino) };
+    let origin = inode.origin(false);
     let (mut result, mut rest) = (Ok(()), pages.iter());
     for segment in segments {
         result = install_one(inodes, &mut h, inode, &mut st, segment);
@@ -383,7 +383,7 @@ fn log_segments(
         for out in rest.by_ref().take(segment.len as usize) {
             let OutPage { page, place, .. } = out;
             let changed = known_changes(inodes, out);
-            let joined = h.journal_data(*place, page.data.clone(), kind, changed);
+            let joined = h.journal_data(*place, page.data.clone(), origin, changed);
             // The blocks are part of the file by now: without their data nothing may commit.
             joined.map_err(|err| inodes.fail_journal(err))?;
         }
@@ -426,13 +426,13 @@ fn revoke_copies(files: &Files, job: &Job<'_>) -> Result<()> {
 pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
     let chosen = pages.iter().filter(|out| out.action == WriteAction::Journal);
     let chosen: Vec<&OutPage> = chosen.collect();
-    let kind = Kind::Data { inode: u64::from(inode.ino) };
+    let origin = inode.origin(false);
     for pages in chosen.chunks(PAGES_PER_HANDLE) {
         let mut h = inodes.start_under_io(1 + pages.len() as u32)?;
         let mut st = inode.state.write();
         for out in pages {
             let changed = known_changes(inodes, out);
-            h.journal_data(out.place, out.page.data.clone(), kind, changed)?;
+            h.journal_data(out.place, out.page.data.clone(), origin, changed)?;
         }
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline_device::{Kind, Origin, Plug};
+use syncline_device::{Origin, Plug};
 
 use crate::data::Files;
 use crate::data::flush::batch::{Job, OutPage};
@@ -21,7 +21,7 @@ pub(crate) fn send_jobs(files: &Files, jobs: &[Job<'_>], sync: bool) -> Result<(
 
 /// Adds the pages that have to go to their places, and counts them.
 fn queue_pages<'a>(files: &Files, job: &'a Job<'_>, sync: bool, plug: &mut Plug<'a>) -> u64 {
-    let strict = Origin::new(Kind::Data { inode: u64::from(job.inode.ino) }, sync);
+    let strict = job.inode.origin(sync);
     let (mut pages, mut count) = (job.pages.as_slice(), 0);
     for segment in &job.segments {
         let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
