@@ -19,6 +19,9 @@ pub(super) struct Used {
     end: u64,
 }
 
+/// No range: behind all blocks.
+const NONE: (u64, u64) = (u64::MAX, u64::MAX);
+
 impl Used {
     pub(super) fn new(first: u64, end: u64) -> Self {
         Self { ranges: BTreeMap::new(), first, end }
@@ -44,7 +47,11 @@ impl Used {
     #[inline(never)]
     pub(super) fn remove(&mut self, from: u64, count: u64) {
         let to = from + count;
-        while let Some((start, end)) = self.used_from(from).filter(|(start, _)| *start < to) {
+        loop {
+            let (start, end) = self.used_from(from);
+            if start >= to {
+                break;
+            }
             self.ranges.remove(&start);
             for (start, end) in [(start, from), (to, end)] {
                 if start < end {
@@ -59,16 +66,17 @@ impl Used {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The used range that holds `block` or follows it.
+    /// The used range that holds `block` or follows it; [`NONE`] without one.
     #[inline(never)]
-    fn used_from(&self, block: u64) -> Option<(u64, u64)> {
+    fn used_from(&self, block: u64) -> (u64, u64) {
         let held = self.ranges.range(..=block).next_back().filter(|(_, end)| **end > block);
-        held.or_else(|| self.ranges.range(block..).next()).map(|(start, end)| (*start, *end))
+        let found = held.or_else(|| self.ranges.range(block..).next());
+        found.map_or(NONE, |(start, end)| (*start, *end))
     }
 
     /// The parts of `start..end` that are used.
     pub(super) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let first = self.used_from(start).map_or(end, |(first, _)| first);
+        let first = self.used_from(start).0;
         let ranges = self.ranges.range(first..end.max(first));
         ranges.map(move |(from, to)| ((*from).max(start), (*to).min(end)))
     }
@@ -76,7 +84,8 @@ impl Used {
     /// First free block from `from` on, below `end`.
     #[inline(never)]
     pub(super) fn first_free(&self, from: u64, end: u64) -> Option<u64> {
-        let free = self.used_from(from).filter(|(start, _)| *start <= from).map_or(from, |r| r.1);
+        let (start, used_end) = self.used_from(from);
+        let free = if start <= from { used_end } else { from };
         (free < end).then_some(free)
     }
 
@@ -84,10 +93,11 @@ impl Used {
     fn first_run(&self, from: u64, end: u64, count: u64) -> Option<u64> {
         let mut at = from;
         while at < end && at + count <= self.end {
-            match self.used_from(at) {
-                Some((start, used_end)) if start < at + count => at = used_end,
-                _ => return Some(at),
+            let (start, used_end) = self.used_from(at);
+            if start >= at + count {
+                return Some(at);
             }
+            at = used_end;
         }
         None
     }
@@ -115,8 +125,7 @@ impl Used {
     pub(super) fn next_range(&self, goal: u64, count: u64) -> Option<(u64, u64)> {
         let start = self.next_free(goal)?;
         let end = (start + count).min(self.end);
-        let end = self.used_from(start).map_or(end, |(used, _)| end.min(used));
-        Some((start, end - start))
+        Some((start, end.min(self.used_from(start).0) - start))
     }
 
     /// `count` free blocks together, from one of the first free ranges. Fewer where none of those
@@ -125,7 +134,7 @@ impl Used {
         let mut at = self.first;
         for _ in 0..FIT_RANGES {
             let Some(free) = self.first_free(at, self.end) else { break };
-            at = self.used_from(free).map_or(self.end, |(used, _)| used);
+            at = self.used_from(free).0.min(self.end);
             if at - free >= count {
                 return Some((free, count));
             }
