@@ -72,7 +72,12 @@ fn replayed(path: &Path) -> Result<()> {
 /// # Errors
 /// The volume is damaged or in use, its files do not fit, the device is too small.
 pub fn resize(path: &Path, size: NewSize) -> Result<u64> {
-    resized(path, size).map_err(|err| err.at(path.display()))
+    let shown = path.display().to_string();
+    // What opening says names the image.
+    let named = |err: ImageError| {
+        if err.to_string().starts_with(&shown) { err } else { err.at(&shown) }
+    };
+    resized(path, size).map_err(named)
 }
 
 fn resized(path: &Path, size: NewSize) -> Result<u64> {

@@ -118,7 +118,7 @@ impl Inode {
             overwritten: AtomicU32::new(0),
             durability: AtomicU8::new(0),
             has_atomic: AtomicBool::new(false),
-            // Whoever read the slot before may have shown its times.
+            // An earlier mount may have shown the times of the slot.
             shown: AtomicBool::new(true),
         }
     }

@@ -58,7 +58,7 @@ impl Subject {
     }
 }
 
-/// What a crash must keep: of each subject the number of looks, and the synced state.
+/// State that a crash must keep: of each subject the number of looks, and the synced state.
 type Known = Vec<[usize; 2]>;
 
 struct World {

@@ -1,4 +1,4 @@
-//! What the file system has: inodes in their tables, and the blocks of an inode.
+//! Contents of the file system: inodes in their tables, and the blocks of an inode.
 
 use syncline_device::BlockDevice;
 use syncline_ondisk::blockmap::NDIR_BLOCKS;
