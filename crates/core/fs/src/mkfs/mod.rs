@@ -8,21 +8,19 @@
 //!
 //!  groups 1, 3, 5, 7, 9, 25, ...:  superblock | descriptors | reserved | data
 //!
-//!  Options -> Sizes (geometry) -> Builder: tables -> files -> Plan -> device (write)
-//!                                    \-> space: used ranges, traffic: s_kbytes_written
+//!  options -> geometry -> tables and files in memory (`Plan`) -> device
 //! ```
 //!
 //! Promises
 //! - With equal UUID, hash seed, time and options, a file of zeros gets the bytes that mke2fs
 //!   1.47.0 with its own mke2fs.conf gives it. This holds for the types ext2, ext3 and ext4, blocks
-//!   of 1 to 64 KiB and all features that are made. The differences are below.
-//! - An option or feature that is not made is refused with its name. What is refused is refused by
-//!   [`Plan::new`], before a device is touched.
+//!   of 1 to 64 KiB and all supported features. The differences are below.
+//! - [`Plan::new`] refuses an unsupported option or feature by name, before a device is touched.
 //! - The old superblock is cleared first and the new one is written last, after a flush. If a
 //!   request fails, the device holds no file system.
 //! - No clock, no random source and no file is read. /etc/mke2fs.conf is not read: equal options
 //!   give equal bytes on every machine. Usage types (`-T`) are those of the stock file; features
-//!   are its ext4 without `orphan_file` and `metadata_csum_seed`, as in Debian 12, because older
+//!   are those of its ext4 without `orphan_file` and `metadata_csum_seed`, as in Debian 12, because older
 //!   e2fsck and GRUB refuse them.
 //! - Memory is proportional to the groups (about 64 bytes each) and not to the blocks.
 //!
@@ -35,11 +33,11 @@
 //! | what | here | why |
 //! | --- | --- | --- |
 //! | times after 2038-01-19 | with their high bits | mke2fs stores 32 bits, read as 1901 |
-//! | 8 inodes by the size of the device | 16 | mke2fs fails: lost+found has number 11 |
+//! | devices so small that they get 8 inodes | 16 | mke2fs fails: lost+found is inode 11 |
 //! | `packed_meta_blocks` with `-G 1` | free blocks are right | mke2fs counts the tables twice |
 //! | `inline_data` | lost+found has blocks from the start | its first block is not converted |
-//! | a file in more than 4 extent leaves | refused | only small groups (`-g`) cause it |
-//! | `-E resize` above the descriptors of a group | refused | mke2fs combines it with `meta_bg` |
+//! | a journal in more than 4 extent leaves | refused | only small groups (`-g`) cause it |
+//! | `-E resize` for more descriptors than a group holds | refused | mke2fs combines it with `meta_bg` |
 //! | labels above 16 bytes, unknown usage types | refused | mke2fs cuts and ignores them |
 //! | sectors of a device above 1 KiB | `-b` has to be given | mke2fs raises the block size |
 //! | directory hashes | always marked as signed | mke2fs asks the compiler's `char` |

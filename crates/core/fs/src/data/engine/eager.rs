@@ -2,29 +2,30 @@
 //!
 //! ```text
 //!   fsync  io locked -> pages changed since the last sync (snapshots; they stay dirty)
-//!          few:   one handle: blocks installed, i_disksize, data given to the journal
-//!          a copy and its write-back cost more than the addresses (`route.rs`):
+//!          the log is cheaper (`route.rs`):
+//!                 one handle: blocks installed, i_disksize, data given to the journal
+//!          in place is cheaper:
 //!                 write_back: data in place, installed after it (the commit flushes first)
 //!          -> Journal::sync(data blocks, inode slot): one write, one flush
 //!
 //!   write-back of a page that the log holds
-//!          not changed since:  in place; that ends the log's obligation
-//!          changed since:      by a sync whose data goes in place: in place, the copy is revoked
+//!          not changed since:  in place; then the log may drop its copy
+//!          changed since:      if a sync writes it in place, the copy is revoked
 //!                              otherwise journaled again: recovery would put the old copy over it
 //! ```
 //!
 //! Promises
-//! - Data goes to the log in the same dependency set as the extents that lead to it, so no crash
+//! - Data goes to the log in the same group commit as the extents that lead to it, so no crash
 //!   shows blocks without their data. Extents of data that was written in place are committed after
 //!   a flush of that data.
 //! - A page that was logged is not logged again unless it was changed; in place it is written once,
 //!   by write-back or by the checkpoint.
-//! - fdatasync of an overwrite logs the data only; packed records no more than its changed parts
+//! - fdatasync of an overwrite logs the data only, and with `log=packed` only its changed parts
 //!   (`../../pages/changes.rs`).
 //!
 //! Locks: `io` is held from the snapshots to the end of the group commit, so that truncation and
 //! write-back of this file see its blocks either in a committed transaction or not at all. Writers
-//! need neither. Tested in `tests/it/eager.rs`.
+//! do not take it. Tested in `tests/it/eager.rs`.
 
 use std::ops::Range;
 
