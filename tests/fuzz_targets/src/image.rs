@@ -127,7 +127,7 @@ pub(crate) fn feed(bytes: &[u8]) {
 }
 
 /// Opens an image for reading, past damage, and for writing; looks at everything, changes, checks
-/// and unmounts it; checks and repairs it without a mount.
+/// and unmounts it; checks it without a mount; repairs it, which a second time changes nothing.
 pub(crate) fn judge(image: &MemoryDevice) {
     for options in ["ro", "undelete", "rw"] {
         if let Ok(volume) = mount(Arc::new(image.snapshot()), options) {
@@ -138,7 +138,11 @@ pub(crate) fn judge(image: &MemoryDevice) {
     }
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
     let _ = check_device(&device, &mut |_| true);
-    let _ = Plan::new(&device, &mut |_| true);
+    if let Ok(plan) = Plan::new(&device, &mut |_| true) {
+        plan.apply(&*device).expect("memory");
+        let again = Plan::new(&device, &mut |_| true).expect("it was planned before");
+        assert!(again.changes.is_empty(), "a second repair changes {:?}", again.changes);
+    }
 }
 
 /// Looks at everything, and changes some of it.

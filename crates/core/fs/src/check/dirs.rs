@@ -18,8 +18,8 @@ const INLINE_BYTES: usize = 60;
 const PARENT_BYTES: usize = 4;
 
 /// Directories, and blocks of each, that are read ahead.
-const READ_AHEAD: usize = 32;
-const READ_AHEAD_BLOCKS: usize = 8;
+const READ_AHEAD: usize = 16;
+const READ_AHEAD_BLOCKS: usize = 4;
 
 /// A directory under the check.
 pub(super) struct Open {

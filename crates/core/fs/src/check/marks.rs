@@ -1,4 +1,5 @@
-//! Memory of a check: one bit a cluster, two bytes an inode, only for groups that use any.
+//! Memory of a check: one bit a cluster, four bits an inode, only for groups that use any. A group
+//! whose inodes differ much has two bytes an inode.
 //!
 //! Tested through `tests/it/check.rs`.
 
@@ -136,10 +137,86 @@ const REFS_AT: u16 = 11;
 /// Links or references that are not in the two bytes: all numbers from here on.
 const MANY: u16 = 15;
 
-/// Every inode in use, by group: two bytes for one with few links.
+/// Different words of a group that four bits an inode can name, and that are left after those of no
+/// inode are dropped.
+const FEW: usize = 16;
+const FEW_LEFT: usize = 12;
+
+/// One word for each inode of a group; most are alike.
+enum Words {
+    /// Four bits an inode, which name a word.
+    Few {
+        words: Vec<u16>,
+        names: Vec<u8>,
+    },
+    Many(Vec<u16>),
+}
+
+impl Words {
+    fn new(count: usize) -> Self {
+        Self::Few { words: vec![0], names: vec![0; count.div_ceil(2)] }
+    }
+
+    fn get(&self, index: usize) -> u16 {
+        match self {
+            Self::Few { words, names } => words.get(name_of(names, index)).copied().unwrap_or(0),
+            Self::Many(words) => words.get(index).copied().unwrap_or(0),
+        }
+    }
+
+    fn set(&mut self, index: usize, word: u16) {
+        match self {
+            Self::Few { words, names } => {
+                let known = words.iter().position(|known| *known == word);
+                let Some(name) = known.or_else(|| add(words, names, word)) else {
+                    let all = (0..names.len() * 2).map(|index| self.get(index)).collect();
+                    *self = Self::Many(all);
+                    return self.set(index, word);
+                };
+                if let Some(pair) = names.get_mut(index / 2) {
+                    *pair = *pair & (0xf0 >> (index % 2 * 4)) | (name as u8) << (index % 2 * 4);
+                }
+            }
+            Self::Many(words) => {
+                if let Some(place) = words.get_mut(index) {
+                    *place = word;
+                }
+            }
+        }
+    }
+}
+
+fn name_of(names: &[u8], index: usize) -> usize {
+    names.get(index / 2).map_or(0, |pair| usize::from(pair >> (index % 2 * 4) & 0xf))
+}
+
+/// Adds a word; none if too many are in use.
+fn add(words: &mut Vec<u16>, names: &mut [u8], word: u16) -> Option<usize> {
+    if words.len() == FEW {
+        let mut new = [None; FEW];
+        let mut left = Vec::new();
+        let mut rename = |name: u8| {
+            *new[usize::from(name)].get_or_insert_with(|| {
+                left.push(words[usize::from(name)]);
+                left.len() as u8 - 1
+            })
+        };
+        for pair in names.iter_mut() {
+            *pair = rename(*pair & 0xf) | rename(*pair >> 4) << 4;
+        }
+        *words = left;
+        if words.len() > FEW_LEFT {
+            return None;
+        }
+    }
+    words.push(word);
+    Some(words.len() - 1)
+}
+
+/// Every inode in use, by group.
 #[derive(Default)]
 pub(super) struct KnownInodes {
-    groups: BTreeMap<u32, Vec<u16>>,
+    groups: BTreeMap<u32, Words>,
     /// Links and references of the others.
     many: BTreeMap<u32, (u16, u16)>,
 }
@@ -169,8 +246,8 @@ impl KnownInodes {
     /// Returns the findings about `ino`.
     pub(super) fn get(&self, geo: &Geometry, ino: u32) -> Known {
         let Some((group, index)) = geo.inode_group(ino) else { return Known::default() };
-        let word = self.groups.get(&group).and_then(|list| list.get(index as usize));
-        word.map_or_else(Known::default, |word| self.unpack(ino, *word))
+        let words = self.groups.get(&group);
+        words.map_or_else(Known::default, |words| self.unpack(ino, words.get(index as usize)))
     }
 
     /// Changes the findings about `ino`, if the volume has it.
@@ -180,27 +257,28 @@ impl KnownInodes {
         change(&mut known);
         let word = self.pack(ino, &known);
         let count = geo.inodes_per_group as usize;
-        let list = self.groups.entry(group).or_insert_with(|| vec![0; count]);
-        if let Some(place) = list.get_mut(index as usize) {
-            *place = word;
-        }
+        let words = self.groups.entry(group).or_insert_with(|| Words::new(count));
+        words.set(index as usize, word);
     }
 
     /// The inodes of a group; none if it has none in use.
     pub(super) fn group(&self, geo: &Geometry, group: u32) -> impl Iterator<Item = Known> + '_ {
-        let first = group.saturating_mul(geo.inodes_per_group).saturating_add(1);
-        let words = self.groups.get(&group).map_or(&[][..], Vec::as_slice);
-        (first..).zip(words).map(|(ino, word)| self.unpack(ino, *word))
+        self.numbered(geo.inodes_per_group, group).map(|(_, known)| known)
+    }
+
+    fn numbered(&self, per_group: u32, group: u32) -> impl Iterator<Item = (u32, Known)> + use<'_> {
+        let first = group.saturating_mul(per_group).saturating_add(1);
+        self.groups.get(&group).into_iter().flat_map(move |words| {
+            let of = move |index| self.unpack(first + index, words.get(index as usize));
+            (0..per_group).map(move |index| (first + index, of(index)))
+        })
     }
 
     /// All in use, ascending.
-    pub(super) fn used(&self, geo: &Geometry) -> impl Iterator<Item = (u32, Known)> + '_ {
+    pub(super) fn used(&self, geo: &Geometry) -> impl Iterator<Item = (u32, Known)> + use<'_> {
         let per_group = geo.inodes_per_group;
-        self.groups.iter().flat_map(move |(group, list)| {
-            let first = group.saturating_mul(per_group).saturating_add(1);
-            let all = (first..).zip(list).map(|(ino, word)| (ino, self.unpack(ino, *word)));
-            all.filter(|(_, known)| known.used)
-        })
+        let all = self.groups.keys().flat_map(move |group| self.numbered(per_group, *group));
+        all.filter(|(_, known)| known.used)
     }
 }
 
@@ -257,4 +335,29 @@ pub(super) struct Dir {
     pub(super) dotdot: u32,
     /// Its blocks.
     pub(super) runs: Runs,
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_device::SplitMix64;
+
+    use super::{FEW, FEW_LEFT, Words};
+
+    #[test]
+    fn inodes_keep_their_words_in_four_bits_or_two_bytes() {
+        const COUNT: usize = 100;
+        let mut rng = SplitMix64::new(1);
+        for kinds in [1, FEW_LEFT as u64 / 2, 4 * FEW as u64] {
+            let (mut words, mut model) = (Words::new(COUNT), vec![0; COUNT]);
+            for round in 0..40 * COUNT {
+                // Words of the second to last 100 rounds are dropped.
+                let word = ((round / COUNT * 100) as u64 + rng.below(kinds)) as u16;
+                let index = round % COUNT;
+                words.set(index, word);
+                model[index] = word;
+                assert!(model.iter().enumerate().all(|(at, word)| words.get(at) == *word));
+            }
+            assert_eq!(matches!(words, Words::Many(_)), kinds > FEW_LEFT as u64, "{kinds} kinds");
+        }
+    }
 }

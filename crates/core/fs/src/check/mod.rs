@@ -1,4 +1,5 @@
-//! Our own consistency check of a file system: reads everything, changes nothing.
+//! Our own consistency check of a file system: reads everything, changes nothing. Each pass leaves
+//! results for later ones: marks are the clusters in use.
 //!
 //! ```text
 //!   0 super    superblock, descriptors, MMP                     -> geometry
@@ -13,17 +14,17 @@
 //! Promises
 //! - Every finding has a name (`kinds.rs`), a place, and what a repair does. The verdict is that of
 //!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images.
-//! - Nothing is needed of the file system but a superblock that has a geometry, or a backup of it:
-//!   a mount may refuse what this checks. No bad block ends the check.
-//! - Memory: one bit a cluster and 2 bytes an inode (16 more from 15 links on) for groups in use,
-//!   some 80 bytes a directory and 16 for each of its fragments, one directory's names as hashes,
-//!   24 bytes for each user with a quota; at most [`FINDINGS_MAX`] findings are kept, the rest
-//!   counted.
-//! - No image makes it panic or go round: a block is walked into once, levels are bounded.
+//! - One superblock with a usable geometry is enough, or a backup of it. So it checks what a mount
+//!   refuses. No bad block ends the check.
+//! - Memory, for groups in use: one bit a cluster and four bits an inode (two bytes in a group
+//!   whose link counts differ much; 16 bytes more for an inode with 15 or more links). Besides, some
+//!   80 bytes a directory and 16 for each of its extents, one directory's names as hashes, 24 bytes for each user with a quota; at
+//!   most [`FINDINGS_MAX`] findings are kept, the rest counted.
+//! - No image makes it panic or loop: it enters each block once and limits the depth.
 //!
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. The
-//! log is not replayed: what waits in it is not seen. It does not judge contents of files, what is
-//! in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
+//! log is not replayed: what waits in it is not seen. The check does not judge contents of files, what
+//! is in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
 //! and `check_kinds.rs`, against images that debugfs broke.
 
 mod bitmaps;
@@ -71,8 +72,10 @@ use xattrs::{ValueUse, XattrUse};
 
 use crate::error::Result;
 
-/// Memory of the cache of a check without a volume.
-const CACHE_BYTES: usize = 2 << 20;
+/// Memory of the cache of a check without a volume, but for the blocks that are read ahead.
+const CACHE_BYTES: usize = 512 << 10;
+/// Twice as many blocks as are read ahead at once.
+const CACHE_BLOCKS_MIN: usize = 128;
 /// Unreadable blocks that are noted one by one.
 const UNREADABLE_MAX: u32 = 100;
 
@@ -153,9 +156,13 @@ pub fn check_device(
 ) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let Some(opened) = Opened::of_device(&**dev, &mut report)? else { return Ok(report) };
-    let block_size = opened.geo.block_size;
-    let buffers = BufferCache::new(Arc::clone(dev), block_size, CACHE_BYTES / block_size);
+    let buffers = cache(dev, opened.geo.block_size);
     run(buffers, opened, false, report, progress)
+}
+
+fn cache(dev: &Arc<dyn BlockDevice>, block_size: usize) -> Arc<BufferCache> {
+    let blocks = (CACHE_BYTES / block_size).max(CACHE_BLOCKS_MIN);
+    BufferCache::new(Arc::clone(dev), block_size, blocks)
 }
 
 fn run(

@@ -48,14 +48,13 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use syncline_device::BlockDevice;
-use syncline_jbd2::BufferCache;
 use syncline_ondisk::bytes::{is_zero, le32, put_bytes, put_le16, put_le32};
 use syncline_ondisk::checksum;
 use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode};
 
 use super::inodes::decode;
 use super::kinds::{self as k, Kind};
-use super::{CACHE_BYTES, CheckProgress, CheckReport, Checker, Finding, Opened, Step, Stop};
+use super::{CheckProgress, CheckReport, Checker, Finding, Opened, Step, Stop, cache};
 use crate::error::Result;
 
 /// Findings that a repair keeps beyond those of a check.
@@ -81,8 +80,7 @@ pub(crate) fn inspect(
     let Some(opened) = Opened::of_device(&**dev, &mut report)? else {
         return Ok((report, Vec::new()));
     };
-    let block_size = opened.geo.block_size;
-    let buffers = BufferCache::new(Arc::clone(dev), block_size, CACHE_BYTES / block_size);
+    let buffers = cache(dev, opened.geo.block_size);
     let mut checker = Checker::new(buffers, opened, false, report, progress);
     let waits = checker.report.unreplayed && !answers.mends_journal;
     let edits = checker.run().and_then(|()| {
