@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::BlockDevice;
+use syncline_device::{BlockDevice, GrowingFile};
 use syncline_fs::mkfs::{grow, shrink};
 use syncline_fs::repair::Plan;
 use syncline_fs::{FsError, check_device};
@@ -14,7 +14,7 @@ use syncline_ondisk::{RoCompatFeatures, Superblock};
 
 use crate::open::raw;
 use crate::qcow2::is_qcow2;
-use crate::{Image, ImageError, Opening, Result, device, superblock};
+use crate::{Image, ImageError, Opening, Result, formatted, superblock};
 
 /// The size that an image is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +31,15 @@ fn volume_bytes(sb: &Superblock) -> u64 {
     sb.s_blocks_count.saturating_mul(block_bytes)
 }
 
-fn set_len(path: &Path, bytes: u64) -> Result<()> {
-    let done = std::fs::File::options().write(true).open(path).and_then(|f| f.set_len(bytes));
-    done.map_err(|err| ImageError::host(path, &err))
-}
-
 /// Replays the journal and checks the volume.
-fn checked(path: &Path) -> Result<()> {
-    let sb = superblock(&*device(path, true)?, path)?;
+fn checked(dev: &Arc<dyn BlockDevice>, path: &Path) -> Result<()> {
+    let sb = superblock(&**dev, path)?;
     let orphans =
         sb.s_last_orphan != 0 || sb.s_feature_ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
     if sb.needs_recovery() || orphans {
-        replayed(path)?;
+        replayed(dev, path)?;
     }
-    let report = check_device(&device(path, true)?, &mut |_| true)?;
+    let report = check_device(dev, &mut |_| true)?;
     if report.is_clean() {
         return Ok(());
     }
@@ -52,13 +47,12 @@ fn checked(path: &Path) -> Result<()> {
 }
 
 /// Recovers the volume. One with features that are only read has no orphans taken.
-fn replayed(path: &Path) -> Result<()> {
-    match Image::write(path, &Opening::default()) {
+fn replayed(dev: &Arc<dyn BlockDevice>, path: &Path) -> Result<()> {
+    match Image::write_device(Arc::clone(dev), &Opening::default().clock, path) {
         Err(ImageError::Unsupported(_)) => {
-            let dev: Arc<dyn BlockDevice> = Arc::new(raw(path, false)?);
-            let plan = Plan::new(&dev, &mut |_| true)?;
+            let plan = Plan::new(dev, &mut |_| true)?;
             if plan.before.is_clean() {
-                plan.apply(&*dev)?;
+                plan.apply(&**dev)?;
             }
             Ok(())
         }
@@ -72,47 +66,70 @@ fn replayed(path: &Path) -> Result<()> {
 /// # Errors
 /// The volume is damaged or in use, its files do not fit, the device is too small.
 pub fn resize(path: &Path, size: NewSize) -> Result<u64> {
+    resize_opened(path, size, &|| {})
+}
+
+/// As [`resize`]. `opened` is called when the file is open and locked, before it is read.
+///
+/// # Errors
+/// As of [`resize`].
+pub fn resize_opened(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
     let shown = path.display().to_string();
     // What opening says names the image.
     let named = |err: ImageError| {
         if err.to_string().starts_with(&shown) { err } else { err.at(&shown) }
     };
-    resized(path, size).map_err(named)
+    resized(path, size, opened).map_err(named)
 }
 
-fn resized(path: &Path, size: NewSize) -> Result<u64> {
+fn resized(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
     let dev = raw(path, false)?;
+    opened();
     if is_qcow2(&dev) {
         let text = "the size of a qcow2 is changed by `qemu-img resize`, and that of the volume in \
                     it not at all; make another one and `syncline cp -a` everything";
         return Err(ImageError::Unsupported(text.into()));
     }
-    let old_bytes = dev.geometry().size_bytes;
-    drop(dev);
-    let file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    checked(path)?;
-    let volume = volume_bytes(&superblock(&*device(path, true)?, path)?);
+    let (is_file, old_bytes) = (!dev.is_block_device(), dev.geometry().size_bytes);
+    let file = dev.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
+    let dev = formatted(dev, path)?;
+    if dev.geometry().size_bytes != old_bytes {
+        let text = "the size of a VHD is not changed; convert it to a plain image with \
+                    `qemu-img convert -O raw`";
+        return Err(ImageError::Unsupported(text.into()));
+    }
+    checked(&dev, path)?;
+    let volume = volume_bytes(&superblock(&*dev, path)?);
     let larger = match size {
         NewSize::Bytes(bytes) if bytes >= volume => Some(bytes),
         _ => None,
     };
-    if let Some(bytes) = larger.filter(|bytes| file && *bytes > old_bytes) {
-        set_len(path, bytes)?;
-    }
-    let dev: Arc<dyn BlockDevice> = Arc::new(raw(path, false)?);
-    let room = dev.geometry().size_bytes;
+    let set_len = |bytes| file.set_len(bytes).map_err(|err| ImageError::host(path, &err));
+    // The device keeps the size that the file had when it was opened.
+    let grown = match larger.filter(|bytes| is_file && *bytes > old_bytes) {
+        Some(bytes) => {
+            set_len(bytes)?;
+            Some(file.try_clone().map_err(|err| ImageError::host(path, &err))?)
+        }
+        None => None,
+    };
     let done = match (larger, size) {
-        (Some(bytes), _) if bytes > room => {
-            Err(FsError::Invalid(format!("the device has {room} bytes; choose at most that")))
+        (Some(bytes), _) if !is_file && bytes > old_bytes => {
+            Err(FsError::Invalid(format!("the device has {old_bytes} bytes; choose at most that")))
         }
         // Only the new end of a file is sure to be zero.
-        (Some(bytes), _) => grow(&*dev, bytes, file && old_bytes <= volume),
+        (Some(bytes), _) => {
+            let zeroed = is_file && old_bytes <= volume;
+            match grown {
+                Some(file) => grow(&GrowingFile::new(file), bytes, zeroed),
+                None => grow(&*dev, bytes, zeroed),
+            }
+        }
         (None, NewSize::Bytes(bytes)) => shrink(&dev, Some(bytes)),
         (None, NewSize::Minimum) => shrink(&dev, None),
     };
-    drop(dev);
-    if file {
-        set_len(path, *done.as_ref().unwrap_or(&old_bytes))?;
+    if is_file {
+        set_len(*done.as_ref().unwrap_or(&old_bytes))?;
     }
     done.map_err(|err| match err {
         FsError::Invalid(text) => ImageError::Failed(text),

@@ -9,7 +9,7 @@ use syncline_fs::FsError;
 use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
 use syncline_image::mkfs;
 use syncline_image::mkfs::Identity;
-use syncline_image::resize::NewSize;
+use syncline_image::resize::{NewSize, resize_opened};
 use syncline_image::{Opening, archive};
 
 use super::cp::complete;
@@ -141,7 +141,8 @@ fn format_options(format: &Format) -> Result<(Options, Identity)> {
 /// Changes the size of an image.
 pub(crate) fn resize(args: &Resize) -> Result<()> {
     let size = args.size.map_or(NewSize::Minimum, NewSize::Bytes);
-    let bytes = syncline_image::resize::resize(&args.image, size)?;
+    let bounds = Bounds::writer(&args.image);
+    let bytes = resize_opened(&args.image, size, &*bounds.when_opened())?;
     let mut out = Out::new();
     out.text(format!("{}: {} bytes\n", args.image.display(), bytes))?;
     out.flush()

@@ -126,8 +126,8 @@ fn traced(through: &str, uring: &str) {
 }
 
 #[test]
-fn no_call_of_an_import_is_refused() {
-    let test = "no_call_of_an_import_is_refused";
+fn no_call_of_an_import_or_a_resize_is_refused() {
+    let test = "no_call_of_an_import_or_a_resize_is_refused";
     if Command::new("strace").arg("-V").output().is_err() {
         return skip(test, "strace is not installed");
     }
@@ -149,11 +149,18 @@ fn no_call_of_an_import_is_refused() {
     let _attached = can_attach.then(|| LoopDevice::attach_read_only(other.path()).unwrap());
     for (source, size) in [(&tree, "--minimum"), (&tar, "--spare=30%"), (&tar, "--size=64M")] {
         let image = place.path().join("image");
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-o"]).arg(&log).arg(binary().get_program());
-        assert!(command.args(["import", size]).arg(source).arg(&image).status().unwrap().success());
-        let text = std::fs::read_to_string(&log).unwrap();
-        assert_eq!(refused(&text), [""; 0], "{size}");
+        let ran = |words: &[&std::ffi::OsStr]| {
+            let mut command = Command::new("strace");
+            command.args(["-f", "-qq", "-o"]).arg(&log).arg(binary().get_program());
+            assert!(command.args(words).stdout(Stdio::null()).status().unwrap().success());
+            let text = std::fs::read_to_string(&log).unwrap();
+            assert_eq!(refused(&text), [""; 0], "{words:?}");
+            assert!(text.contains("seccomp("), "{words:?} keep their rights");
+        };
+        let image_name = image.as_os_str();
+        ran(&["import".as_ref(), size.as_ref(), source.as_os_str(), image_name]);
+        ran(&["resize".as_ref(), image_name, "200M".as_ref()]);
+        ran(&["resize".as_ref(), image_name, "--minimum".as_ref()]);
         std::fs::remove_file(&image).unwrap();
     }
 }

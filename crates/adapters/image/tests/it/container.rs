@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Kind, Origin};
+use syncline_image::resize::{NewSize, resize};
 use syncline_image::{Image, Opening, device, superblock};
 use syncline_testkit::{ImageSpec, Need, Random, mkfs, require, skip};
 
@@ -89,7 +90,14 @@ fn disks_of_other_programs_are_what_was_put_in() {
         image.close(Ok::<(), syncline_image::ImageError>(())).unwrap();
         let writable = device(&path, false);
         match options.contains("fixed") && format == "vpc" {
-            true => writable.unwrap().write(512, &[1; 512], ORIGIN).unwrap(),
+            true => {
+                // Its size would be that of a plain image.
+                let before = std::fs::read(&path).unwrap();
+                let refused = resize(&path, NewSize::Minimum).unwrap_err().to_string();
+                assert!(refused.contains("qemu-img convert -O raw"), "{refused}");
+                assert!(std::fs::read(&path).unwrap() == before, "not touched");
+                writable.unwrap().write(512, &[1; 512], ORIGIN).unwrap();
+            }
             false => assert!(refusal(&path, false).contains("only read; mount it with `-o ro`")),
         }
     }
