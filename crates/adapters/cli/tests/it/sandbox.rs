@@ -159,7 +159,7 @@ fn no_call_of_an_import_or_a_resize_is_refused() {
         };
         let image_name = image.as_os_str();
         ran(&["import".as_ref(), size.as_ref(), source.as_os_str(), image_name]);
-        ran(&["resize".as_ref(), image_name, "200M".as_ref()]);
+        ran(&["resize".as_ref(), image_name, "--size=200M".as_ref()]);
         ran(&["resize".as_ref(), image_name, "--minimum".as_ref()]);
         std::fs::remove_file(&image).unwrap();
     }
