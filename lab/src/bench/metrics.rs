@@ -7,7 +7,7 @@
 //!
 //! A burst of writes counts towards `sequential_ratio` when it is longer than 128 sectors
 //! (`syncline_device::Counts`). `write_amplification` is bytes programmed for each byte the host
-//! wrote. `nand_page_programs` holds data and map pages.
+//! wrote. `nand_page_programs` holds data, map and SLC pages.
 
 use std::collections::BTreeMap;
 
@@ -186,7 +186,7 @@ pub struct DeviceMetrics {
     pub mean_write_sectors: f64,
     /// Share of written sectors in bursts longer than 128 sectors, 0 to 1.
     pub sequential_ratio: f64,
-    /// Effective pages programmed, data and map.
+    /// Effective pages programmed: data, map and SLC cache.
     pub nand_page_programs: u64,
     /// Superblocks collected.
     #[serde(default)]
@@ -214,7 +214,7 @@ impl DeviceMetrics {
             flushes: counts.flushes(),
             mean_write_sectors: counts.mean_write_sectors(),
             sequential_ratio: counts.sequential_ratio(),
-            nand_page_programs: nand.page_programs + nand.map_programs,
+            nand_page_programs: nand.programs(),
             nand_gc_runs: nand.gc_runs,
             nand_gc_copies: nand.gc_copies,
             nand_map_pages: nand.map_reads + nand.map_programs,

@@ -241,7 +241,7 @@ impl ReplayResult {
         let played = &self.played;
         let flash = played.flash.as_ref().map(|flash| -> Value {
             json!({
-                "page_programs": flash.page_programs,
+                "page_programs": flash.programs(),
                 "erases": flash.erases,
                 "merges": flash.switch_merges + flash.partial_merges + flash.full_merges,
                 "write_amplification": flash.write_amplification(),

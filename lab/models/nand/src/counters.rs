@@ -91,6 +91,11 @@ impl Counters {
         )
     }
 
+    /// Pages programmed: of data, of the map, and in the SLC write cache.
+    pub fn programs(&self) -> u64 {
+        self.page_programs + self.map_programs + self.slc_programs
+    }
+
     /// Bytes programmed for each byte the host wrote; 0 before the first write.
     pub fn write_amplification(&self) -> f64 {
         if self.written_bytes == 0 {

@@ -242,8 +242,7 @@ impl EnergyParameters {
     pub fn joules(&self, c: &Counters, dies: u32, busy_s: f64) -> f64 {
         let reads = (c.page_reads + c.map_reads) as f64 * f64::from(self.read_uj);
         // An SLC page costs less; the profiles with an SLC cache have no figures of it.
-        let programs = c.page_programs + c.map_programs + c.slc_programs;
-        let programs = programs as f64 * f64::from(self.program_uj);
+        let programs = c.programs() as f64 * f64::from(self.program_uj);
         let erases = (c.erases + c.map_erases + c.slc_erases) as f64 * f64::from(dies);
         let erases = erases * f64::from(self.erase_uj);
         (reads + programs + erases) / 1e6 + busy_s * f64::from(self.active_mw) / 1e3

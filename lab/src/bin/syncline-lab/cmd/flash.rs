@@ -176,7 +176,7 @@ fn document(nand: &NandDevice, counting: &RecordingDevice<Arc<NandDevice>>) -> S
         "write_requests": requests.write_requests(),
         "written_bytes": requests.written_bytes(),
         "flushes": requests.flushes(),
-        "nand_page_programs": flash.page_programs,
+        "nand_page_programs": flash.programs(),
         "nand_gc_copies": flash.gc_copies,
         "nand_erases": flash.erases,
     });

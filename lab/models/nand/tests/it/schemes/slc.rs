@@ -38,6 +38,7 @@ fn one_mib_by_hand() {
     let end_ns = write(&mut s, 0, 0..256);
     let c = s.counters();
     assert_eq!((c.slc_programs, c.page_programs, c.slc_erases), (256, 0, 0));
+    assert_eq!(c.programs(), 256);
     // It is full: the next unit goes past it.
     let before_ns = end_ns;
     let end_ns = write(&mut s, end_ns, 256..257);
