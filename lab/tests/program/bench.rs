@@ -155,6 +155,21 @@ fn the_papers_figures_stand_under_the_table() {
 }
 
 #[test]
+fn one_table_has_several_devices() {
+    if !require("one_table_has_several_devices", &[Need::E2fsck]) {
+        return;
+    }
+    let devices = ["--device=nexus7-emmc", "--device=ufs-4"];
+    let words = [&["bench", "create", "--operations=5", "--size=64"], &devices[..]].concat();
+    let table = done(&words);
+    for device in ["nexus7-emmc", "ufs-4"] {
+        assert!(table.contains(&format!("create/4k-fsync, {device} ")), "{table}");
+    }
+    let refused = run(&[&["bench", "create", "--sensitivity"], &devices[..]].concat());
+    assert!(refused.code == 2 && refused.err.contains("one device"), "{refused:?}");
+}
+
+#[test]
 fn sensitivity_is_a_table_or_a_document() {
     if !require("sensitivity_is_a_table", &[Need::E2fsck]) {
         return;

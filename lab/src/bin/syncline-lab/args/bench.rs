@@ -121,10 +121,11 @@ pub struct SqliteOptions {
 /// The device and the volume.
 #[derive(Debug, Args)]
 pub struct DeviceOptions {
-    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
+    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml; may be
+    /// repeated.
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
-    pub device: String,
-    /// Run also with the least and the greatest value of each parameter of the device that
+    pub device: Vec<String>,
+    /// Run each device also with the least and the greatest value of each of its parameters that
     /// published figures leave open.
     #[arg(long)]
     pub uncertainty: bool,

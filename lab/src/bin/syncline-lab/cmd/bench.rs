@@ -65,10 +65,9 @@ pub(super) fn named(group: &str, tests: &[String]) -> Vec<String> {
 
 /// A request for workloads; `set` sets what their options say.
 pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request {
-    let DeviceOptions { device, options, seed, size, image, uncertainty: _ } = device;
+    let DeviceOptions { device: _, options, seed, size, image, uncertainty: _ } = device;
     Request {
         workloads,
-        device: device.clone(),
         options: options.clone(),
         seed: *seed,
         size: *size,
@@ -78,11 +77,11 @@ pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request
 }
 
 impl DeviceOptions {
-    /// The devices of a run: one, or those of `--uncertainty`.
+    /// The devices of a run, with those of `--uncertainty`.
     pub(super) fn specs(&self) -> Result<Vec<String>> {
         match self.uncertainty {
-            true => ranged(std::slice::from_ref(&self.device)),
-            false => Ok(vec![self.device.clone()]),
+            true => ranged(&self.device),
+            false => Ok(self.device.clone()),
         }
     }
 }
@@ -169,6 +168,10 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
         }
     }
     if run.sensitivity {
+        let [device] = run.device.device.as_slice() else {
+            return Err(Failure::Usage("--sensitivity varies one device; name one".to_owned()));
+        };
+        request.device.clone_from(device);
         let mut cells = Vec::new();
         let done = request.sensitivity(&Terminal::default(), &mut cells);
         let document = Sensitivity::new(&request.device, cells);

@@ -65,9 +65,11 @@ fn networks(names: &[String]) -> Result<Vec<&'static Network>> {
 
 /// The profiles that `--device` means; `all`: the chapter's.
 fn profiles(args: &BenchApplications) -> Result<Vec<Profile>> {
-    let specs = match args.device.device.as_str() {
-        "all" if args.device.uncertainty => ranged(&PHONE_DEVICES.map(str::to_owned))?,
-        "all" => PHONE_DEVICES.map(str::to_owned).to_vec(),
+    let specs = match args.device.device.as_slice() {
+        [all] if all == "all" && args.device.uncertainty => {
+            ranged(&PHONE_DEVICES.map(str::to_owned))?
+        }
+        [all] if all == "all" => PHONE_DEVICES.map(str::to_owned).to_vec(),
         _ => args.device.specs()?,
     };
     let all = specs.iter().map(|spec| syncline_lab::experiments::profile(spec));
