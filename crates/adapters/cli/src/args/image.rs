@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::control::address;
 use super::{offset_bytes, size_bytes};
 
 /// Part of a whole-disk image.
@@ -341,6 +342,10 @@ pub struct Serve {
     /// Let every user read and change every file, whatever its permissions are.
     #[arg(long)]
     pub no_permissions: bool,
+    /// Serve the page of `syncline top --web` as well, for browsers on this machine; port 0 picks a
+    /// free one. /metrics has all numbers of the status for Prometheus.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
+    pub web: Option<SocketAddr>,
     /// Options of the volume, as for `mount`, such as ro, sync=ordered, log=packed.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
