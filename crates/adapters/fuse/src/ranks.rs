@@ -11,8 +11,9 @@
 //! | nodes | references of the kernel to inodes, one lock for each shard | table changes only |
 //! | atomic writes | atomic writes by open file | staged reads and writes of one |
 //!
-//! Those of a status are in the crate `control`. The volume's locks come after all of these: staged
-//! reads and writes, and the status document, call it under theirs. Otherwise a worker holds none while it calls the volume.
+//! The locks of a status are in the crate `control`. The volume's locks come after all of these:
+//! staged reads and writes, and the status document, call it under theirs. Otherwise a worker holds
+//! none while it calls the volume.
 
 use syncline_base::lockrank::Rank;
 

@@ -1,4 +1,4 @@
-//! `top --web` and `serve --web`: the picture of `top` as a page that renews itself, for browsers of
+//! `top --web`, `serve --web`: the picture of `top` as a page that renews itself, for browsers of
 //! this machine.
 //!
 //! ```text
