@@ -132,7 +132,8 @@ impl Machine {
     /// By fusermount3, which has set-user-ID: it sends the device through a socket, here its
     /// standard input.
     fn mount_by_program(&self, read_only: bool) -> io::Result<OwnedFd> {
-        let program = find_program("fusermount3", &[]).ok_or(io::ErrorKind::NotFound)?;
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no fusermount3");
+        let program = find_program("fusermount3", &[]).ok_or_else(missing)?;
         let stream = SocketType::STREAM;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, stream, SocketFlags::CLOEXEC, None)?;
         let image = self.image.replace('\\', "\\\\").replace(',', "\\,");

@@ -337,6 +337,8 @@ fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
         "/dev/fuse is root's alone: make it usable with chmod 666 /dev/fuse, or a udev rule"
     } else if device_error.is_some() {
         "load the kernel module: modprobe fuse"
+    } else if text.contains("/etc/mtab") {
+        "make it, as root: ln -s ../proc/self/mounts /etc/mtab"
     } else if text.contains("user_allow_other") {
         "add the line user_allow_other to /etc/fuse.conf, or mount without allow_other"
     } else if err.kind() == std::io::ErrorKind::NotFound {

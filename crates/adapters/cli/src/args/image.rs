@@ -73,7 +73,8 @@ pub struct Cp {
 /// IMAGE is a block device or a file; a missing file is created. The options and the file system
 /// are those of mke2fs 1.47, with the defaults that come with it; /etc/mke2fs.conf is not read, so
 /// that all machines make the same. Features and options that are not made are refused with their
-/// names. With SOURCE_DATE_EPOCH in the environment equal arguments give equal bytes.
+/// names. With SOURCE_DATE_EPOCH in the environment equal arguments give equal bytes; without it a
+/// user who is not root owns the root directory, unless -E root_owner says who does.
 #[derive(Debug, Args)]
 pub struct Mkfs {
     /// Size of the image: bytes, or with K, M, G [default: that of the file or device].
