@@ -73,7 +73,7 @@
     box.style.height = (flat ? 70 + 24 * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const narrow = box.clientWidth < 600;
     const many = chart.groups.length > 12;
-    const label = flat && { width: narrow ? 120 : 330, overflow: 'truncate', interval: 0 };
+    const label = flat && { width: narrow ? 120 : 460, overflow: 'truncate', interval: 0 };
     const groups = axis({ type: 'category', data: chart.groups, inverse: flat });
     groups.splitLine = { show: false };
     if (chart.group) Object.assign(groups, { name: chart.group, nameLocation: 'middle', nameGap: 26 });

@@ -168,25 +168,24 @@ fn with_code(text: &str) -> String {
 /// The figures of a group, or a part of them, on the scale of all of it.
 fn table(figures: &[&Compared], strip: &Strip, group: &[&Compared]) -> String {
     let printed = group.iter().any(|compared| compared.paper.bounds().is_some());
+    let run = group.iter().any(|compared| compared.ours.is_some());
+    let if_there = |is_there: bool, cell: String| if is_there { cell } else { String::new() };
     let Compared { quantity, unit, .. } = group[0];
     let of = if unit.is_empty() { String::new() } else { format!(", {}", escape(unit)) };
     let mut text = format!(
-        "<table class=\"fit\"><caption>{}{of}</caption>\n<tr><th class=\"w\"></th>{}\
-         <th class=\"here\">here</th>{}</tr>\n",
+        "<table class=\"fit\"><caption>{}{of}</caption>\n<tr><th class=\"w\"></th>{}{}{}</tr>\n",
         escape(quantity),
-        if printed { "<th class=\"paper\">paper</th>" } else { "" },
+        if_there(printed, "<th class=\"paper\">paper</th>".to_owned()),
+        if_there(run, "<th class=\"here\">here</th>".to_owned()),
         strip.head()
     );
     for compared in figures {
-        let paper = match printed {
-            true => format!("<td>{}</td>", compared.paper_text()),
-            false => String::new(),
-        };
         let _ = writeln!(
             text,
-            "<tr><td class=\"w\">{}</td>{paper}<td>{}</td>{}</tr>",
+            "<tr><td class=\"w\">{}</td>{}{}{}</tr>",
             escape(&compared.name),
-            ours(compared),
+            if_there(printed, format!("<td>{}</td>", compared.paper_text())),
+            if_there(run, format!("<td>{}</td>", ours(compared))),
             strip.cell(compared.paper.bounds(), compared.ours)
         );
     }
