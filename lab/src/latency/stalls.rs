@@ -308,7 +308,8 @@ impl LatencyDocument {
         }
         for case in &self.cases {
             let buckets: Vec<_> = case.histogram.iter().map(|b| (b.to_us, b.calls)).collect();
-            page.bars(&Chart::histogram(&name(case), "calls", &buckets));
+            let title = format!("latency of {}", name(case));
+            page.bars(&Chart::histogram(&title, "calls", &buckets));
         }
         if let Some(idle) = &self.idle {
             page.paragraph(&format!("before it, idle: {}", stood_still(idle)));

@@ -325,12 +325,12 @@ impl ProbeDocument {
             page.bars(&Chart { log: true, ..chart });
         }
         let buckets: Vec<_> = self.sync_histogram.iter().map(|b| (b.to_us, b.calls)).collect();
-        page.bars(&Chart::histogram("4 KiB write and flush", "requests", &buckets));
+        page.bars(&Chart::histogram("latency of a 4 KiB write and flush", "requests", &buckets));
         for s in &self.sustained {
             let parts = (1..=s.mb_per_s.len()).map(|part| part.to_string());
             let rates = s.mb_per_s.iter().chain([&s.recovered_mb_per_s]);
             page.bars(&Chart {
-                title: format!("{} for long", s.name),
+                title: format!("sustained throughput, {}", s.name),
                 unit: "MB/s".to_owned(),
                 layout: Layout::Lines,
                 group: "part of the run, then after a rest".to_owned(),

@@ -22,12 +22,13 @@ const MIB: f64 = (1 << 20) as f64;
 /// Steps of an axis that it is divided into, about.
 const STEPS: f64 = 4.0;
 
-/// Classes of points in the order in which they are drawn: name, colour, shape.
+/// Classes of points in the order in which they are drawn: name, colour, shape. No colour is that
+/// of a mode or of a paper.
 const CLASSES: [(&str, &str, &str); 4] = [
     ("reads", "#7f7f7f", "circle"),
-    ("writes: data", "#0072b2", "rect"),
+    ("writes: data", "#56b4e9", "rect"),
     ("writes: metadata", "#e69f00", "diamond"),
-    ("writes: journal", "#d55e00", "triangle"),
+    ("writes: journal", "#8c6d31", "triangle"),
 ];
 
 /// Horizontal axis of a plot.
@@ -127,6 +128,8 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
         "x_name": name,
         "x_unit": unit,
         "x_end": end,
+        // Small multiples, which stand beside each other.
+        "small": along == Along::Number,
         "series": used.iter().map(series).collect::<Vec<_>>(),
         "panels": panels.collect::<Vec<_>>(),
     })

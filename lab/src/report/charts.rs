@@ -14,8 +14,7 @@
 use serde_json::{Value, json};
 
 /// Series that have one colour in all pages, by the first word of their name.
-const NAMED: [(&str, usize); 6] =
-    [("ordered", 0), ("eager", 1), ("periodic", 2), ("packed", 3), ("here", 1), ("paper", 4)];
+const NAMED: [(&str, usize); 4] = [("ordered", 0), ("eager", 1), ("periodic", 2), ("packed", 3)];
 
 /// Colours of series. Their yellow is left out: it cannot be seen on white.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
@@ -117,11 +116,10 @@ impl Chart {
                 let first = name.split([' ', ',']).next();
                 let named = NAMED.iter().find(|(known, _)| Some(*known) == first);
                 let colour = named.map_or(at, |(_, colour)| *colour);
-                let second = named.is_some() && name.ends_with("to");
                 json!({
                     "name": name,
                     "colour": COLOURS[colour % COLOURS.len()],
-                    "pattern": colour >= COLOURS.len() || second,
+                    "pattern": colour >= COLOURS.len(),
                     "values": of(at),
                 })
             })
@@ -182,9 +180,6 @@ mod tests {
         assert_eq!(two["exclusive"], true);
         assert_eq!(colour(&rows(&["eager"]), 0), colour(&two, 1));
         assert_ne!(colour(&two, 0), colour(&two, 2));
-        let papers = Chart { series: vec!["paper".into(), "here".into()], ..Chart::default() };
-        let swapped = Chart { series: vec!["here".into(), "paper".into()], ..Chart::default() };
-        assert_eq!(colour(&papers.document(), 0), colour(&swapped.document(), 1));
     }
 
     /// Linear light of a colour.

@@ -52,6 +52,11 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// The figure's name without the list in which its entry is.
+    fn name(&self) -> &str {
+        self.figure.strip_prefix("runs.").unwrap_or(&self.figure)
+    }
+
     /// Unit of the figure, by its name; empty for a count or a ratio.
     pub fn unit(&self) -> &'static str {
         // Quantiles stand behind the unit.
@@ -248,7 +253,7 @@ impl DocumentComparison {
         for pair in &self.differences {
             rows.push(vec![
                 pair.subject.clone(),
-                pair.figure.strip_prefix("runs.").unwrap_or(&pair.figure).to_owned(),
+                pair.name().to_owned(),
                 pair.unit().to_owned(),
                 shown(pair.a),
                 shown(pair.b),
@@ -277,7 +282,7 @@ impl DocumentComparison {
         let changed = self.differences.iter().filter_map(|pair| Some((pair, pair.percent()?)));
         let changed: Vec<(String, f64)> = changed
             .take(BARS_MAX)
-            .map(|(pair, percent)| (format!("{}, {}", pair.subject, pair.figure), percent))
+            .map(|(pair, percent)| (format!("{}: {}", pair.name(), pair.subject), percent))
             .collect();
         if !changed.is_empty() {
             let title = format!("Change from {} to {}, the largest", self.names[0], self.names[1]);

@@ -19,11 +19,14 @@ mod addresses;
 mod charts;
 mod compare;
 mod page;
+mod strip;
 mod table;
 mod trace_report;
 
 pub use charts::{Chart, Layout};
 pub use compare::{DocumentComparison, Pair, compare_documents};
+pub(crate) use page::escape;
 pub use page::{About, Page};
+pub use strip::Strip;
 pub use table::{aligned, figure};
 pub use trace_report::{Picked, trace_report};

@@ -73,14 +73,16 @@
     box.style.height = (flat ? 70 + 24 * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const narrow = box.clientWidth < 600;
     const many = chart.groups.length > 12;
-    const label = flat && { width: narrow ? 120 : 330, overflow: 'truncate', interval: 0 };
+    const label = flat && { width: narrow ? 120 : 460, overflow: 'truncate', interval: 0 };
     const groups = axis({ type: 'category', data: chart.groups, inverse: flat });
     groups.splitLine = { show: false };
     if (chart.group) Object.assign(groups, { name: chart.group, nameLocation: 'middle', nameGap: 26 });
     Object.assign(groups.axisLabel, label || { interval: narrow && !many ? 0 : 'auto', rotate: narrow && !many ? 45 : 0 });
     const values = axis({ type: chart.log ? 'log' : 'value', name: chart.unit, nameLocation: 'end' });
     if (chart.log) values.logBase = 10;
-    values.scale = chart.lines;
+    // Zero is left out only where all values are far from it.
+    const all = chart.series.flatMap((s) => s.values.filter((v) => v !== null));
+    values.scale = chart.lines && Math.min(...all) > Math.max(...all) / 2;
     values.splitNumber = narrow ? 3 : 6;
     if (flat) Object.assign(values, { nameLocation: 'middle', nameGap: 26 });
     const option = common(chart);
@@ -116,8 +118,9 @@
   // One panel a band of addresses, the highest on top, over one axis.
   function points(chart, box) {
     const panels = chart.panels.length;
-    const each = panels > 2 ? 150 : 230;
-    box.style.height = 100 + panels * (each + 34) + 'px';
+    const small = chart.small;
+    const each = small ? 90 : panels > 2 ? 150 : 230;
+    box.style.height = (small ? 60 : 100) + panels * (each + 34) + 'px';
     const option = common(chart);
     const top = (n) => 36 + n * (each + 34);
     const narrow = box.clientWidth < 600;
@@ -163,7 +166,7 @@
       ),
       dataZoom: [
         { type: 'inside', xAxisIndex: chart.panels.map((_, n) => n), zoomOnMouseWheel: 'ctrl' },
-        {
+        ...(small ? [] : [{
           type: 'slider',
           xAxisIndex: chart.panels.map((_, n) => n),
           bottom: 8,
@@ -171,7 +174,7 @@
           showDetail: false,
           borderColor: style('--line'),
           textStyle: { color: style('--soft') },
-        },
+        }]),
       ],
       series: chart.panels.flatMap((panel, n) =>
         chart.series.map((s, at) => ({

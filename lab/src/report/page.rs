@@ -108,6 +108,16 @@ impl Page {
         let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
     }
 
+    /// A heading below it.
+    pub fn subheading(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
+    }
+
+    /// A part of the page as it stands in HTML.
+    pub(crate) fn html(&mut self, html: &str) {
+        self.body += html;
+    }
+
     /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escape(text));

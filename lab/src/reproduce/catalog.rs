@@ -4,6 +4,7 @@
 //! id = "eager-sync"                      title = "..."
 //! [[row]]                                one table or figure
 //! id = "table-5.4"   place = "Table 5.4, section 5.2"   what = "..."   differs = "..."
+//! quantity = { "1/s" = "Transactions a second" }
 //! run = [{ name = "ordered", bench = { workload = "sqlite/insert", sync = "ordered" } }]
 //! figure = [{ name = "insert", unit = "1/s", paper = 45, run = "ordered", metric = "..." }]
 //! ```
@@ -11,6 +12,8 @@
 //! A value of a paper is a number, or two where it gives a range; a figure without one has ours
 //! only. A row with `why` cannot be run here and says why. Tested here and in
 //! `lab/tests/reproduce`.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
@@ -69,6 +72,9 @@ pub struct Row {
     pub place: String,
     /// Subject.
     pub what: String,
+    /// Quantity of its figures, by unit.
+    #[serde(default)]
+    pub quantity: BTreeMap<String, String>,
     /// Kind of time.
     #[serde(default)]
     pub time: Time,
@@ -122,6 +128,8 @@ pub struct Figure {
     /// Unit; may be empty.
     #[serde(default)]
     pub unit: String,
+    /// Quantity, if it is not the row's for its unit.
+    pub quantity: Option<String>,
     /// The paper's.
     #[serde(default)]
     pub paper: Published,
@@ -142,6 +150,13 @@ pub struct Figure {
     /// Form of the quotient or number.
     #[serde(default, rename = "as")]
     pub form: Form,
+}
+
+impl Row {
+    /// The quantity of one of its figures.
+    pub(crate) fn quantity_of<'r>(&'r self, figure: &'r Figure) -> Option<&'r String> {
+        figure.quantity.as_ref().or_else(|| self.quantity.get(&figure.unit))
+    }
 }
 
 fn one() -> f64 {
@@ -219,6 +234,9 @@ fn check(paper: &Paper, row: &Row) -> Result<()> {
                 return wrong(format!("figure `{}` names no run `{name}`", figure.name));
             }
         }
+        if row.quantity_of(figure).is_none() {
+            return wrong(format!("figure `{}` is of no quantity", figure.name));
+        }
         if row.figures.iter().filter(|other| other.name == figure.name).count() != 1 {
             return wrong(format!("two figures are called `{}`", figure.name));
         }
@@ -239,10 +257,12 @@ mod tests {
         let run =
             "run = [{ name = 'a', check = { device = 'd', figure = 'random-read-4k-iops' } }]";
         let figure = "figure = [{ name = 'f', run = 'a', metric = 'value', paper = [1, 2] }]";
-        let good = row(&format!("{run}\n{figure}")).unwrap();
+        let of = "quantity = { '' = 'q' }";
+        let good = row(&format!("{of}\n{run}\n{figure}")).unwrap();
         assert_eq!(good.rows[0].figures[0].paper.bounds(), Some([1.0, 2.0]));
         for (bad, why) in [
             (run.to_owned(), "no figure"),
+            (format!("{run}\n{figure}"), "no quantity"),
             (figure.to_owned(), "names no run"),
             (format!("why = 'x'\n{run}\n{figure}"), "a reason"),
             (format!("time = 'real'\n{run}\n{figure}"), "one kind"),

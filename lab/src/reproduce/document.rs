@@ -12,11 +12,26 @@ use crate::reproduce::measured::Measured;
 /// Schema name of the document.
 pub const SCHEMA: &str = "syncline.reproduce/1";
 
+/// Share of a printed value by which one that agrees differs at most.
+pub(crate) const NEAR: f64 = 0.25;
+/// The same of one in per cent, in points.
+pub(crate) const NEAR_POINTS: f64 = 5.0;
+
+/// How our value is to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Agrees,
+    Higher,
+    Lower,
+}
+
 /// One figure, the paper's and ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// Name within the row.
     pub name: String,
+    /// Quantity.
+    pub quantity: String,
     /// Unit; may be empty.
     pub unit: String,
     /// The paper's.
@@ -29,13 +44,28 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// A figure with our value, and those at the ends of what is open of the device.
-    pub fn new(figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
+    /// A figure of `row` with our value, and those at the ends of what is open of the device.
+    pub fn new(row: &Row, figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
         let Figure { name, unit, paper, .. } = figure;
+        let quantity = row.quantity_of(figure).cloned().unwrap_or_default();
         let all = || ends.iter().copied().chain(ours);
         let range = [all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max)];
         let range = (!ends.is_empty()).then_some(range);
-        Compared { name: name.clone(), unit: unit.clone(), paper: *paper, ours, range }
+        Compared { name: name.clone(), quantity, unit: unit.clone(), paper: *paper, ours, range }
+    }
+
+    /// How ours is to the paper's; none where one of them is missing.
+    ///
+    /// They agree if ours is within [`NEAR`] of the printed value, or within [`NEAR_POINTS`] of one
+    /// in per cent.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        let ([low, high], ours) = self.paper.bounds().zip(self.ours)?;
+        let points = if self.unit == "%" { NEAR_POINTS } else { 0.0 };
+        Some(match ours {
+            _ if ours < low - (low.abs() * NEAR).max(points) => Verdict::Lower,
+            _ if ours > high + (high.abs() * NEAR).max(points) => Verdict::Higher,
+            _ => Verdict::Agrees,
+        })
     }
 
     /// The paper's value as text; empty where it gives none.
@@ -119,7 +149,7 @@ impl Reproduced {
     /// A row without values of ours.
     pub fn not_run(paper: &Paper, row: &Row) -> Reproduced {
         let figures =
-            row.figures.iter().map(|figure| Compared::new(figure, None, Vec::new())).collect();
+            row.figures.iter().map(|figure| Compared::new(row, figure, None, Vec::new())).collect();
         Reproduced::new(paper, row, figures, Vec::new())
     }
 

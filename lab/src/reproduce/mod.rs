@@ -7,7 +7,7 @@
 //!   Session::row ── Planned ──> bench, replay, evaluate, nand     called as libraries
 //!        |                      `syncline ...` for rows in real time
 //!        v
-//!   Reproduced ── Document ──> text, JSON (syncline.reproduce/1), HTML with the paper's bars
+//!   Reproduced ── Document ──> text, JSON (syncline.reproduce/1), HTML with what agrees
 //! ```
 //!
 //! Promises

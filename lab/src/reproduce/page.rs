@@ -1,12 +1,27 @@
-//! The page of reproduced rows: for each the paper's values beside ours as bars, the figures, and
-//! what reached the device in the runs that the paper plots.
+//! The page of reproduced rows.
+//!
+//! ```text
+//!   contents, each with what agrees
+//!   paper
+//!     row | row        figure | paper | here | o---|---   a strip for each pair, on the scale in
+//!     row | row                                           the head of its table
+//!       plots of what reached the device
+//! ```
+//!
+//! A table has the figures of one quantity and unit. Tested here and, in a browser, in
+//! `lab/tests/reproduce`.
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use crate::report::{About, Chart, Layout, Page};
+use crate::report::{About, Page, Strip, escape};
 
 use crate::reproduce::catalog::Catalog;
-use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced};
+use crate::reproduce::document::{
+    Compared, Document, INTERRUPTED, NEAR, NEAR_POINTS, Reproduced, Verdict,
+};
+
+/// Figures of a table; those behind are in one beside it, on the same scale.
+const FIGURES_MAX: usize = 24;
 
 /// One self-contained file.
 pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
@@ -14,11 +29,12 @@ pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
     if document.interrupted {
         page.paragraph(INTERRUPTED);
     }
-    page.paragraph(if document.full {
-        "The papers' lengths. Rows in virtual time give the same figures on every machine."
-    } else {
-        "Short form. Rows in virtual time give the same figures on every machine."
-    });
+    let form = if document.full { "The papers' lengths." } else { "Short form." };
+    page.paragraph(&format!(
+        "{form} Rows in virtual time give the same figures on every machine. {}",
+        summary(&document.rows)
+    ));
+    contents(&mut page, document, catalog);
     for paper in &catalog.papers {
         let rows: Vec<&Reproduced> =
             document.rows.iter().filter(|row| row.paper == paper.id).collect();
@@ -26,67 +42,160 @@ pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
             continue;
         }
         page.heading(&paper.title);
+        page.html("<div class=\"columns\">\n");
         for row in rows {
             section(&mut page, row);
         }
+        page.html("</div>\n");
     }
     page.finish(about)
 }
 
+fn count(figures: &[Compared], verdict: Verdict) -> usize {
+    figures.iter().filter(|compared| compared.verdict() == Some(verdict)).count()
+}
+
+/// How many of the printed values agree, over all rows.
+fn summary(rows: &[Reproduced]) -> String {
+    let sum = |verdict| rows.iter().map(|row| count(&row.figures, verdict)).sum::<usize>();
+    let [agree, lower, higher] = [Verdict::Agrees, Verdict::Lower, Verdict::Higher].map(sum);
+    format!(
+        "Of {} values that the papers print, {agree} agree: ours is within {:.0} % of the printed \
+         one, or within {NEAR_POINTS} points of one in per cent. {lower} are lower here, {higher} \
+         higher.",
+        agree + lower + higher,
+        NEAR * 100.0
+    )
+}
+
+/// Every row with a link to it, and how many of its printed values agree.
+fn contents(page: &mut Page, document: &Document, catalog: &Catalog) {
+    page.heading("Contents, and what agrees");
+    let mut text =
+        "<table class=\"fit\">\n<tr><th class=\"w\">table or figure</th><th>printed</th>\
+                    <th>agree</th><th>lower</th><th>higher</th></tr>\n"
+            .to_owned();
+    for paper in &catalog.papers {
+        let rows = document.rows.iter().filter(|row| row.paper == paper.id);
+        for (at, row) in rows.enumerate() {
+            if at == 0 {
+                let title = escape(&paper.title);
+                let _ = writeln!(text, "<tr><th class=\"w\" colspan=\"5\">{title}</th></tr>");
+            }
+            let _ = writeln!(
+                text,
+                "<tr><td class=\"w\"><a href=\"#{}\">{}</a>: {}</td>{}</tr>",
+                escape(&row.name),
+                escape(&row.place),
+                escape(&row.what),
+                verdicts(row)
+            );
+        }
+    }
+    page.html(&(text + "</table>\n"));
+}
+
+fn verdicts(row: &Reproduced) -> String {
+    if !row.figures.iter().any(|compared| compared.ours.is_some()) {
+        return "<td class=\"w\" colspan=\"4\">not run</td>".to_owned();
+    }
+    let counts = [Verdict::Agrees, Verdict::Lower, Verdict::Higher]
+        .map(|verdict| count(&row.figures, verdict));
+    if counts == [0; 3] {
+        return "<td class=\"w\" colspan=\"4\">no value printed</td>".to_owned();
+    }
+    let cell = |count: usize| match count {
+        0 => "<td></td>".to_owned(),
+        count => format!("<td>{count}</td>"),
+    };
+    cell(counts.iter().sum()) + &counts.map(cell).concat()
+}
+
+/// Its figures in groups of one quantity and unit, in the order of the row.
+fn groups(row: &Reproduced) -> Vec<Vec<&Compared>> {
+    let mut groups: Vec<Vec<&Compared>> = Vec::new();
+    for compared in &row.figures {
+        let of = |group: &Vec<&Compared>| {
+            (&group[0].quantity, &group[0].unit) == (&compared.quantity, &compared.unit)
+        };
+        match groups.iter().position(of) {
+            Some(at) => groups[at].push(compared),
+            None => groups.push(vec![compared]),
+        }
+    }
+    groups
+}
+
 fn section(page: &mut Page, row: &Reproduced) {
-    page.heading(&format!("{}: {}", row.place, row.what));
-    page.paragraph(&row.command);
-    let note = row.note();
-    if !note.is_empty() {
-        page.paragraph(&note);
+    let groups = groups(row);
+    let wide = row.figures.len() > FIGURES_MAX;
+    let class = if wide { " class=\"wide\"" } else { "" };
+    page.html(&format!("<section id=\"{}\"{class}>\n", escape(&row.name)));
+    page.subheading(&format!("{}: {}", row.place, row.what));
+    page.html("<div class=\"pairs\">\n");
+    for group in &groups {
+        let strip = Strip::over(group.iter().flat_map(|compared| {
+            compared.ours.into_iter().chain(compared.paper.bounds().into_iter().flatten())
+        }));
+        let tables = group.len().div_ceil(FIGURES_MAX);
+        for figures in group.chunks(group.len().div_ceil(tables)) {
+            page.html(&table(figures, &strip, group));
+        }
     }
-    let mut units: BTreeMap<&str, Vec<&Compared>> = BTreeMap::new();
-    for compared in row.figures.iter().filter(|compared| compared.ours.is_some()) {
-        units.entry(&compared.unit).or_default().push(compared);
-    }
-    for (unit, figures) in units {
-        page.bars(&chart(unit, &figures));
-    }
-    let head = ["figure", "unit", "paper", "here"].map(str::to_owned);
-    let lines: Vec<Vec<String>> = row.figures.iter().map(line).collect();
-    if !lines.is_empty() {
-        page.table(&head, &lines, 2);
-    }
+    page.html("</div>\n<div class=\"plots\">\n");
     for (name, measured) in &row.plots {
+        page.html("<div>\n");
         let title = format!("write requests by address, {name}");
         page.sequence(&title, &measured.events, measured.events_lost);
+        page.html("</div>\n");
     }
+    page.html(&format!(
+        "</div>\n<p class=\"note\"><code>{}</code></p>\n<p class=\"note\">{}</p>\n</section>\n",
+        escape(&row.command),
+        with_code(&row.note())
+    ));
 }
 
-fn line(compared: &Compared) -> Vec<String> {
-    let texts = [compared.paper_text(), compared.ours_text()];
-    [vec![compared.name.clone(), compared.unit.clone()], texts.to_vec()].concat()
-}
-
-/// Our value, and the paper's least and largest one where it has any, of figures of one unit. A
-/// series has the same place, and so the same colour, in every chart.
-fn chart(unit: &str, figures: &[&Compared]) -> Chart {
-    let published = || figures.iter().filter_map(|compared| compared.paper.bounds());
-    let series: &[&str] = match published().any(|[low, high]| low != high) {
-        true => &["here", "paper, from", "paper, to"],
-        false if published().next().is_some() => &["here", "paper"],
-        false => &["here"],
+/// Text with what stands between backquotes as code.
+fn with_code(text: &str) -> String {
+    let piece = |(at, piece): (usize, &str)| match at % 2 {
+        0 => escape(piece),
+        _ => format!("<code>{}</code>", escape(piece)),
     };
-    let values = figures.iter().map(|compared| {
-        let [low, high] = compared.paper.bounds().unwrap_or([f64::NAN, f64::NAN]);
-        let mut values = vec![compared.ours.unwrap_or(f64::NAN), low, high];
-        values.truncate(series.len());
-        values
-    });
-    Chart {
-        title: if unit.is_empty() { "ratio".to_owned() } else { unit.to_owned() },
-        unit: unit.to_owned(),
-        layout: Layout::Rows,
-        groups: figures.iter().map(|compared| compared.name.clone()).collect(),
-        series: series.iter().map(|name| (*name).to_owned()).collect(),
-        values: values.collect(),
-        ..Chart::default()
+    text.split('`').enumerate().map(piece).collect()
+}
+
+/// The figures of a group, or a part of them, on the scale of all of it.
+fn table(figures: &[&Compared], strip: &Strip, group: &[&Compared]) -> String {
+    let printed = group.iter().any(|compared| compared.paper.bounds().is_some());
+    let run = group.iter().any(|compared| compared.ours.is_some());
+    let if_there = |is_there: bool, cell: String| if is_there { cell } else { String::new() };
+    let Compared { quantity, unit, .. } = group[0];
+    let of = if unit.is_empty() { String::new() } else { format!(", {}", escape(unit)) };
+    let mut text = format!(
+        "<table class=\"fit\"><caption>{}{of}</caption>\n<tr><th class=\"w\"></th>{}{}{}</tr>\n",
+        escape(quantity),
+        if_there(printed, "<th class=\"paper\">paper</th>".to_owned()),
+        if_there(run, "<th class=\"here\">here</th>".to_owned()),
+        strip.head()
+    );
+    for compared in figures {
+        let _ = writeln!(
+            text,
+            "<tr><td class=\"w\">{}</td>{}{}{}</tr>",
+            escape(&compared.name),
+            if_there(printed, format!("<td>{}</td>", compared.paper_text())),
+            if_there(run, format!("<td>{}</td>", ours(compared))),
+            strip.cell(compared.paper.bounds(), compared.ours)
+        );
     }
+    text + "</table>\n"
+}
+
+/// Ours as text. Small values differ in digits that a figure leaves out.
+fn ours(compared: &Compared) -> String {
+    let small = compared.ours.filter(|ours| compared.range.is_none() && (1e-4..0.1).contains(ours));
+    small.map_or_else(|| compared.ours_text(), |ours| format!("{ours:.4}"))
 }
 
 #[cfg(test)]
@@ -94,20 +203,60 @@ mod tests {
     use super::*;
     use crate::reproduce::catalog::Published;
 
-    #[test]
-    fn a_series_has_the_same_place_in_every_chart() {
-        let figure = |paper| Compared {
-            name: "f".to_owned(),
-            unit: "s".to_owned(),
+    fn figure(unit: &str, quantity: &str, paper: Published, ours: f64) -> Compared {
+        Compared {
+            name: format!("{quantity} {ours}"),
+            quantity: quantity.to_owned(),
+            unit: unit.to_owned(),
             paper,
-            ours: Some(1.0),
+            ours: Some(ours),
             range: None,
+        }
+    }
+
+    #[test]
+    fn values_agree_within_a_quarter_or_some_points() {
+        let verdict = |unit, paper, ours| figure(unit, "q", paper, ours).verdict();
+        assert_eq!(verdict("s", Published::None, 1.0), None);
+        assert_eq!(verdict("s", Published::One(8.0), 10.0), Some(Verdict::Agrees));
+        assert_eq!(verdict("s", Published::One(8.0), 10.1), Some(Verdict::Higher));
+        assert_eq!(verdict("s", Published::Range([8.0, 20.0]), 5.9), Some(Verdict::Lower));
+        assert_eq!(verdict("%", Published::One(-2.0), 2.9), Some(Verdict::Agrees));
+        assert_eq!(verdict("%", Published::One(-60.0), -40.0), Some(Verdict::Higher));
+    }
+
+    #[test]
+    fn a_table_has_one_quantity_and_unit_and_names_what_it_has() {
+        let one = |unit, quantity, paper| figure(unit, quantity, paper, 1.0);
+        let figures = [
+            one("%", "Share", Published::None),
+            one("%", "Gain", Published::One(2000.0)),
+            one("s", "Time", Published::None),
+            one("%", "Share", Published::None),
+        ];
+        let row = Reproduced {
+            paper: "p".to_owned(),
+            name: "p/figure-1".to_owned(),
+            place: "Figure 1".to_owned(),
+            what: "<what>".to_owned(),
+            differs: String::new(),
+            command: "syncline-lab reproduce p/figure-1".to_owned(),
+            time: Default::default(),
+            why: String::new(),
+            figures: figures.to_vec(),
+            plots: Vec::new(),
         };
-        let of = |paper| chart("s", &[&figure(paper)]);
-        assert_eq!(of(Published::None).series, ["here"], "no paper without a value");
-        assert_eq!(of(Published::One(2.0)).series, ["here", "paper"]);
-        let both = of(Published::Range([2.0, 3.0]));
-        assert_eq!(both.series, ["here", "paper, from", "paper, to"]);
-        assert_eq!(both.values, [[1.0, 2.0, 3.0]]);
+        assert_eq!(groups(&row).iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
+        let mut page = Page::new("t");
+        section(&mut page, &row);
+        let html = page.finish(&About::default());
+        for part in
+            ["<section id=\"p/figure-1\">", "Figure 1: &lt;what&gt;", ">Gain, %<", ">Time, s<"]
+        {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+        assert_eq!(html.matches(">paper<").count(), 1, "no paper where it prints no value");
+        assert!(verdicts(&row).contains("<td>1</td>"), "{}", verdicts(&row));
+        assert!(summary(&[row]).contains("Of 1 values that the papers print, 0 agree"));
     }
 }

@@ -104,7 +104,7 @@ impl Session {
         let compared = |figure: &Figure| {
             let there = ends.iter().map(|end| ours(figure, end)).collect::<Result<Vec<_>>>()?;
             let there = there.into_iter().flatten().collect();
-            Ok(Compared::new(figure, ours(figure, &measured)?, there))
+            Ok(Compared::new(row, figure, ours(figure, &measured)?, there))
         };
         let figures = row.figures.iter().map(compared);
         let figures = figures

@@ -36,7 +36,9 @@ fn every_command_has_a_page_and_is_completed() {
         let page = std::fs::read_to_string(dir.path().join(format!("syncline-lab-{command}.1")));
         assert_eq!(page.unwrap(), said(&["man", command]));
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), COMMANDS.len() + 1);
+    // And one for each command below these.
+    assert!(dir.path().join("syncline-lab-trace-stat.1").exists());
+    assert!(!dir.path().join("syncline-lab-help.1").exists());
     let version = concat!("syncline-lab ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(said(&["--version"]), version);
 }

@@ -4,6 +4,7 @@
 mod support;
 
 mod bench;
+mod documents;
 mod evaluate;
 mod failures;
 mod flash;

@@ -47,6 +47,10 @@ fn every_page_is_drawn_and_legible() {
         let seen = seen(&at(&format!("{name}.html")), name);
         assert_eq!(seen["charts"], charts, "{name}");
     }
+    done(&["reproduce", "eager-sync", &page("reproduce.html")]);
+    let papers = seen(&at("reproduce.html"), "reproduce");
+    assert_eq!(papers["charts"], 8);
+    assert!(papers["height"].as_u64() < Some(4500), "small multiples: {}", papers["height"]);
     assert_eq!(seen(&at("compare.html"), "compare")["charts"], 1);
     assert!(seen(&at("probe.html"), "probe")["charts"].as_u64() > Some(2));
 }
@@ -55,7 +59,7 @@ fn every_page_is_drawn_and_legible() {
 fn seen(path: &str, name: &str) -> Value {
     let [wide, ..] = [(1280, false), (768, true), (390, name == "bench")].map(|(width, dark)| {
         let seen: Value = serde_json::from_str(&look(path.as_ref(), width, dark)).unwrap();
-        for none in ["errors", "overlaps", "outside", "unnamed", "empty"] {
+        for none in ["errors", "overlaps", "outside", "unnamed", "empty", "dead"] {
             assert_eq!(seen[none], json!([]), "{none}, {name} at {width} pixels");
         }
         assert_eq!(seen["wide"], false, "{name} at {width} pixels");

@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use syncline_control::status::{Image, Sources, Status};
 use syncline_device::{MemoryDevice, VirtualClock};
 use syncline_export::{Listen, NbdServed, NbdServer};
 use syncline_fs::{MountOptions, Volume};
-use syncline_nfs::{Rules, Server};
+use syncline_nfs::{PROTOCOL, Rules, Server};
 use syncline_testkit::{ImageSpec, mkfs};
 
 /// Longest wait for a server to answer or to hang up.
@@ -73,7 +74,10 @@ pub(crate) fn feed_nfs(bytes: &[u8]) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let volume = volume.expect("a stock image");
         let rules = Rules { permissions: false, ..Rules::default() };
-        let mut server = Server::new(listener, volume, 7, rules).expect("a listener");
+        let (image, options) = (Image::default(), MountOptions::default());
+        let status = Status::new(image, &options, clock.clone(), PROTOCOL, Sources::default());
+        let served = (volume, Arc::new(status));
+        let mut server = Server::new(listener, served, 7, rules).expect("a listener");
         let address = server.address().expect("it listens");
         std::thread::spawn(move || server.run(&*clock, &AtomicBool::new(false)));
         address

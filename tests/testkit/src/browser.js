@@ -47,6 +47,10 @@ setTimeout(() => {
       }
     });
   }
+  seen.dead = [...document.querySelectorAll('a[href^="#"]')]
+    .map((link) => decodeURIComponent(link.hash.slice(1)))
+    .filter((name) => !document.getElementById(name));
+  seen.height = document.documentElement.scrollHeight;
   seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
   seen.back = getComputedStyle(document.body).backgroundColor;
   seen.axis = (document.querySelector('figure svg text') || { getAttribute: () => '' }).getAttribute('fill');

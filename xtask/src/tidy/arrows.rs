@@ -1,7 +1,7 @@
 //! Exact table of dependencies between crates: arrows point down only.
 //!
 //! ```text
-//!   cli -> fuse  export  nfs     adapters
+//!   cli -> fuse  export  nfs     adapters; fuse, nfs -> control
 //!   lab -> cli, nand; syncline-py -> lab
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
 //!   buffer  nand -> device
@@ -27,11 +27,11 @@ const BELOW: &[(&str, &[&str])] = &[
     ("syncline", &["device", "ondisk", "fs"]),
     ("syncline-c", &["syncline", "flashlite", "recorder"]),
     ("sqlite", &["device", "fs", "syncline"]),
-    ("control", &["buffer", "device", "fs", "ondisk"]),
-    ("fuse", &["device", "base", "fs"]),
+    ("control", &["base", "buffer", "device", "fs", "ondisk"]),
+    ("fuse", &["control", "device", "base", "fs"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
-    ("nfs", &["device", "fs"]),
+    ("nfs", &["control", "device", "fs"]),
     ("wasm", &["device", "ondisk", "fs", "image"]),
     (
         "cli",

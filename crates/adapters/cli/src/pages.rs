@@ -21,7 +21,7 @@ const DYNAMIC: [(&str, &str); 3] = [
 /// Writes `generated.rs` with the completions and pages of a program.
 pub fn generate(command: &clap::Command) -> std::io::Result<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
-    let mut command = command.clone();
+    let mut command = without_help(command.clone());
     let program = command.get_name().to_owned();
     let mut table = Vec::new();
     writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
@@ -40,18 +40,16 @@ pub fn generate(command: &clap::Command) -> std::io::Result<()> {
     writeln!(table, "];\nconst MAN_PAGES: &[(&str, &[u8])] = &[")?;
     command.build();
     page(&command, &program, "", &out, &mut table)?;
-    for sub in command.get_subcommands().filter(|sub| !is_hidden(sub)) {
-        page(sub, &program, sub.get_name(), &out, &mut table)?;
-    }
     writeln!(table, "];")?;
     std::fs::write(out.join("generated.rs"), table)
 }
 
-/// True for commands without a page.
-fn is_hidden(command: &clap::Command) -> bool {
-    command.get_name() == "help" || command.is_hide_set()
+/// The command without the subcommand `help`, which has no page.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
+/// Writes the page of a command, and those of its subcommands, each named as `buffer-attach`.
 fn page(
     command: &clap::Command,
     program: &str,
@@ -63,8 +61,46 @@ fn page(
     let path = out.join(format!("{title}.1"));
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(title.as_str()).render(&mut text)?;
-    let path = compressed(&path, &text)?;
-    writeln!(table, "    ({name:?}, include_bytes!({path:?})),")
+    let text = with_sections(&String::from_utf8_lossy(&text), command);
+    let path = compressed(&path, text.as_bytes())?;
+    writeln!(table, "    ({name:?}, include_bytes!({path:?})),")?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let name = format!("{name}-{}", sub.get_name());
+        page(sub, program, name.trim_start_matches('-'), out, table)?;
+    }
+    Ok(())
+}
+
+/// Begin of a section, and the name under which clap_mangen puts text behind all others.
+const SECTION: &str = "\n.SH ";
+const BEHIND: &str = "EXTRA";
+
+/// The page with a synopsis that names values, and with its examples under that heading.
+fn with_sections(page: &str, command: &clap::Command) -> String {
+    let sections = page.split(SECTION).map(|section| {
+        let name = section.lines().next().unwrap_or_default();
+        if name == "SYNOPSIS" {
+            let usage = command.clone().render_usage().to_string();
+            return format!("{name}\n{}", escaped(usage.trim_start_matches("Usage: ")));
+        }
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        match help.strip_prefix("Examples:\n") {
+            Some(examples) if name == BEHIND => {
+                format!("EXAMPLES\n.nf\n{}\n.fi", escaped(examples))
+            }
+            _ => section.to_owned(),
+        }
+    });
+    sections.collect::<Vec<_>>().join(SECTION)
+}
+
+/// Lines as they stand on a page.
+fn escaped(text: &str) -> String {
+    let line = |line: &str| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+        if line.starts_with('.') { format!("\\&{line}") } else { line }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a file beside `path`; returns its path.

@@ -8,6 +8,7 @@
 //!
 //! [`Governor`] is what a server keeps of them: the settings of `syncline ctl set` by name, the
 //! policies that are on, and the thread that asks the services; [`socket`] is how `ctl` reaches it.
+//! [`status`] counts what a mount or an NFS server does.
 //!
 //! A policy is one file in `policy` and one line in [`POLICIES`]. It keeps what it has to remember
 //! and reads no clock; who observes decides how often. Tested in each file, second by second.
@@ -19,7 +20,10 @@ mod desktop;
 mod governor;
 pub mod hints;
 mod policy;
+mod ranks;
 pub mod socket;
+pub mod status;
+mod traffic;
 
 use std::time::Duration;
 

@@ -79,6 +79,9 @@ pub struct Machine {
     pub trace: Option<Arc<Place>>,
 }
 
+/// Through which the kernel sends requests.
+pub(crate) const DEVICE_PATH: &str = "/dev/fuse";
+
 impl Machine {
     /// For a mount of `image` on `dir`.
     pub fn new(dir: &Path, image: &Path, options: &FuseOptions) -> Machine {
@@ -110,7 +113,7 @@ impl Machine {
     /// mount(2), for root.
     fn mount_directly(&self, read_only: bool) -> io::Result<OwnedFd> {
         let mode = std::fs::metadata(&self.dir)?.permissions().mode();
-        let device: OwnedFd = File::options().read(true).write(true).open("/dev/fuse")?.into();
+        let device: OwnedFd = File::options().read(true).write(true).open(DEVICE_PATH)?.into();
         let for_kernel = |word: &&String| {
             matches!(word.as_str(), "default_permissions" | "subtype=syncline" | "allow_other")
         };
@@ -129,7 +132,8 @@ impl Machine {
     /// By fusermount3, which has set-user-ID: it sends the device through a socket, here its
     /// standard input.
     fn mount_by_program(&self, read_only: bool) -> io::Result<OwnedFd> {
-        let program = find_program("fusermount3", &[]).ok_or(io::ErrorKind::NotFound)?;
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no fusermount3");
+        let program = find_program("fusermount3", &[]).ok_or_else(missing)?;
         let stream = SocketType::STREAM;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, stream, SocketFlags::CLOEXEC, None)?;
         let image = self.image.replace('\\', "\\\\").replace(',', "\\,");

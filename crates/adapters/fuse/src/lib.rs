@@ -46,9 +46,7 @@ mod parking;
 mod ranks;
 mod serve;
 mod session;
-mod status;
 mod table;
-mod traffic;
 mod wakeup;
 mod wire;
 
@@ -62,7 +60,7 @@ pub use hint::{Mounter, write_hint};
 pub use host::{Host, Machine};
 pub use memory::prepare_memory;
 pub use options::{Affinity, FuseOptions, Sandbox, Uring};
+pub use serve::STATUS_XATTR;
 pub use session::{Ended, Mount, Setup};
-pub use status::STATUS_XATTR;
 pub use table::MOUNT_OPTIONS;
 pub use wire::Rings;

@@ -1,7 +1,7 @@
 //! Ranks of this crate's locks, in the order in which they are taken.
 //!
 //! ```text
-//!   parking   queue policy   nodes   atomic writes   sync latencies -> traffic -> names of traffic
+//!   parking   queue policy   nodes   atomic writes   those of a status
 //! ```
 //!
 //! | lock | protects | held during |
@@ -10,12 +10,10 @@
 //! | queue policy | workers of a processor, one lock for each | changes of their policy only |
 //! | nodes | references of the kernel to inodes, one lock for each shard | table changes only |
 //! | atomic writes | atomic writes by open file | staged reads and writes of one |
-//! | sync latencies | histogram of synchronous calls | the making of a status document |
-//! | traffic | bytes and syncs by file | table changes only |
-//! | names of traffic | last known names of files | the making of a status document |
 //!
-//! The volume's locks come after all of these: staged reads and writes, and the status document,
-//! call it under theirs. Otherwise a worker holds none while it calls the volume.
+//! The locks of a status are in the crate `control`. The volume's locks come after all of these:
+//! staged reads and writes, and the status document, call it under theirs. Otherwise a worker holds
+//! none while it calls the volume.
 
 use syncline_base::lockrank::Rank;
 
@@ -23,6 +21,3 @@ pub(crate) const PARKING: Rank = Rank::new(100, "worker parking");
 pub(crate) const QUEUE_POLICY: Rank = Rank::new(150, "policy of a queue");
 pub(crate) const NODES: Rank = Rank::new(200, "kernel references");
 pub(crate) const ATOMICS: Rank = Rank::new(250, "atomic writes");
-pub(crate) const SYNC_LATENCIES: Rank = Rank::new(300, "sync latencies");
-pub(crate) const TRAFFIC: Rank = Rank::new(400, "traffic");
-pub(crate) const TRAFFIC_NAMES: Rank = Rank::new(410, "names of traffic");

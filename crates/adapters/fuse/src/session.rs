@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use syncline_control::status::{CountsOf, Image, PartOf, Sources, Status};
 use syncline_device::{Clock, Counts};
 use syncline_fs::{FsError, Volume};
 
@@ -28,14 +30,14 @@ use thread_priority::{
 
 use crate::adapter::Adapter;
 use crate::affinity::CpuAffinity;
-use crate::capture::{Capture, Tap};
+use crate::capture::{Capture, CaptureCounts, Tap};
 use crate::error::{FuseError, Result};
-use crate::host::{Host, Machine};
+use crate::host::{DEVICE_PATH, Host, Machine};
 use crate::memory;
+use crate::operations::NAMES;
 use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
-use crate::status::{CountsOf, PartOf, Sources, Status};
 use crate::wakeup::WritebackUrgency;
 use crate::wire::{self, Device, Rings, flag, ring};
 
@@ -237,11 +239,18 @@ pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
         counts: Arc::clone(&setup.counts),
         buffer: setup.buffer.clone(),
         settings: Arc::clone(&setup.settings),
-        capture: tap.clone(),
+        capture: tap.clone().map(captured),
         sandbox: setup.sandbox.clone(),
+        heap: memory::heap_bytes,
     };
-    let (image, clock) = (setup.image.to_string_lossy().into_owned(), &setup.clock);
-    let status = Status::new(image, &setup.options, Arc::clone(clock), sources);
+    let (options, clock) = (&setup.options, &setup.clock);
+    let image = Image {
+        path: setup.image.to_string_lossy().into_owned(),
+        partition: options.partition,
+        offset_bytes: options.offset,
+    };
+    let protocol = (DEVICE_PATH, NAMES);
+    let status = Status::new(image, &options.volume, Arc::clone(clock), protocol, sources);
     let volume = setup.volume.clone();
     let serve = Serve::new(
         volume,
@@ -251,6 +260,14 @@ pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
         Arc::clone(&setup.host),
     );
     (Arc::new(serve), tap)
+}
+
+/// The part of a status about a capture.
+fn captured(tap: Arc<Tap>) -> PartOf {
+    Arc::new(move || {
+        let CaptureCounts { events, lost } = tap.counts();
+        json!({ "events": events, "lost": lost })
+    })
 }
 
 /// Workers of a mount.
@@ -320,6 +337,8 @@ fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
         "/dev/fuse is root's alone: make it usable with chmod 666 /dev/fuse, or a udev rule"
     } else if device_error.is_some() {
         "load the kernel module: modprobe fuse"
+    } else if text.contains("/etc/mtab") {
+        "make it, as root: ln -s ../proc/self/mounts /etc/mtab"
     } else if text.contains("user_allow_other") {
         "add the line user_allow_other to /etc/fuse.conf, or mount without allow_other"
     } else if err.kind() == std::io::ErrorKind::NotFound {

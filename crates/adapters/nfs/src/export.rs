@@ -1,13 +1,15 @@
 //! The volume as it is exported: handles, attributes, durability.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use nfs3_types::nfs3::{Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, post_op_fh3, wcc_data};
 use nfs3_types::xdr_codec::Opaque;
+use syncline_control::status::Status;
 use syncline_fs::{Attr, FsError, InodeRef, Volume};
 
 use crate::arguments::Garbage;
-use crate::convert::{self, Status, status};
+use crate::convert::{self, status};
 
 /// Bytes of a file handle: volume, inode number, generation.
 const HANDLE_BYTES: usize = 16;
@@ -38,6 +40,7 @@ const LOCKS: usize = 256;
 /// A volume, its number for clients, and the verifier of this run of the server.
 pub(crate) struct Export {
     pub(crate) volume: Volume,
+    pub(crate) status: Arc<Status>,
     pub(crate) fsid: u64,
     pub(crate) verifier: [u8; 8],
     /// Checks permissions of the caller.
@@ -82,9 +85,14 @@ pub(crate) struct Watched<'a> {
 }
 
 impl Export {
-    pub(crate) fn new(volume: Volume, fsid: u64, verifier: [u8; 8], permissions: bool) -> Export {
+    pub(crate) fn new(
+        (volume, status): (Volume, Arc<Status>),
+        fsid: u64,
+        verifier: [u8; 8],
+        permissions: bool,
+    ) -> Export {
         let changing = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Export { volume, fsid, verifier, permissions, changing }
+        Export { volume, status, fsid, verifier, permissions, changing }
     }
 
     fn lock_nr(inode: &InodeRef) -> usize {
@@ -96,7 +104,7 @@ impl Export {
     }
 
     /// The file that a handle names.
-    pub(crate) fn find(&self, handle: &[u8]) -> Status<InodeRef> {
+    pub(crate) fn find(&self, handle: &[u8]) -> Result<InodeRef, nfsstat3> {
         let bytes: &[u8; HANDLE_BYTES] =
             handle.try_into().map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
         let number = |from: usize| {
@@ -114,7 +122,7 @@ impl Export {
     }
 
     /// As [`Export::find`], with the attributes as they are before the call.
-    pub(crate) fn watch(&self, handle: &[u8]) -> Status<Watched<'_>> {
+    pub(crate) fn watch(&self, handle: &[u8]) -> Result<Watched<'_>, nfsstat3> {
         let inode = self.find(handle)?;
         let changing = self.lock(Export::lock_nr(&inode));
         Ok(Watched { before: self.volume.getattr(&inode), inode, _changing: changing })
@@ -125,7 +133,7 @@ impl Export {
         &self,
         one: &[u8],
         other: &[u8],
-    ) -> Status<(Watched<'_>, Watched<'_>)> {
+    ) -> Result<(Watched<'_>, Watched<'_>), nfsstat3> {
         let inodes = (self.find(one)?, self.find(other)?);
         let (first, second) = (Export::lock_nr(&inodes.0), Export::lock_nr(&inodes.1));
         // In ascending order, so that no two calls wait for each other.
@@ -182,7 +190,16 @@ impl Export {
     }
 
     /// Makes a file or directory durable, with the names that changed in it.
-    pub(crate) fn stable(&self, inode: &InodeRef) -> Status<()> {
-        self.volume.fsync(inode, false).map_err(|err| status(&err))
+    pub(crate) fn stable(&self, inode: &InodeRef) -> Result<(), nfsstat3> {
+        self.sync(inode, false)
+    }
+
+    /// As fsync(2), or with `data_only` fdatasync(2).
+    pub(crate) fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<(), nfsstat3> {
+        let began = Instant::now();
+        self.volume.fsync(inode, data_only).map_err(|err| status(&err))?;
+        self.status.traffic.synced(inode.ino);
+        self.status.synced(began.elapsed().as_nanos() as u64);
+        Ok(())
     }
 }

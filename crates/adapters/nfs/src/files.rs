@@ -9,7 +9,7 @@ use nfs3_types::xdr_codec::{Opaque, Pack, Void};
 use syncline_fs::InodeRef;
 
 use crate::arguments::Arguments;
-use crate::convert::{self, Status, status};
+use crate::convert::{self, Status};
 use crate::export::{Caller, Export, Failed};
 use crate::permissions::{READ, WRITE};
 use crate::record::Room;
@@ -87,6 +87,8 @@ impl Export {
             let there = u32::try_from(size.saturating_sub(offset)).unwrap_or(u32::MAX);
             let count = count.min(TRANSFER_BYTES_MAX).min(there) as usize;
             let len = self.volume.read_once(&inode, offset, room.contents(count))?;
+            self.status.reads.add(len);
+            self.status.traffic.read(inode.ino, len);
             let eof = offset.saturating_add(len as u64) >= size;
             Ok((len, eof, self.attributes(&inode)))
         })();
@@ -111,6 +113,8 @@ impl Export {
             let inode = watched.inode.clone();
             self.check_io(caller, &inode, WRITE)?;
             let len = self.volume.write(&inode, offset, data)?;
+            self.status.writes.add(len);
+            self.status.traffic.written(inode.ino, len);
             self.drop_privileges(caller, &inode)?;
             let file_wcc = self.wcc(watched);
             let committed = self.stable_as(&inode, how)?;
@@ -130,7 +134,7 @@ impl Export {
             return Ok(stable_how::UNSTABLE);
         }
         let data_only = how == 1;
-        self.volume.fsync(inode, data_only).map_err(|err| status(&err))?;
+        self.sync(inode, data_only)?;
         Ok(if data_only { stable_how::DATA_SYNC } else { stable_how::FILE_SYNC })
     }
 

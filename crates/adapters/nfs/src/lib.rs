@@ -66,4 +66,4 @@ mod server;
 
 pub use allowed::Allowed;
 pub use record::RECORD_BYTES_MAX;
-pub use server::{CONNECTIONS_MAX, Rules, Server};
+pub use server::{CONNECTIONS_MAX, PROTOCOL, Rules, Server};

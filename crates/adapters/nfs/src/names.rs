@@ -59,6 +59,7 @@ impl Export {
             let dir = self.find(handle)?;
             self.check(caller, &dir, EXECUTE)?;
             let inode = self.volume.lookup(&dir, entry.name)?;
+            self.status.traffic.named(inode.ino, entry.name);
             let attr = self.volume.getattr(&inode);
             Ok(LOOKUP3resok {
                 object: self.handle(&attr),
@@ -85,6 +86,7 @@ impl Export {
             Err(_) => self.check_names(caller, &dir)?,
         }
         let inode = make(&dir)?;
+        self.status.traffic.named(inode.ino, entry.name);
         let dir_wcc = self.wcc(watched);
         self.stable(&dir)?;
         let (obj, obj_attributes) = self.object(&inode);

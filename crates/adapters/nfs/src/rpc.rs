@@ -199,9 +199,35 @@ fn finished(xid: u32, reply: Reply, room: &mut Room) -> Cow<'_, [u8]> {
     }
 }
 
+/// Names of the procedures by their numbers.
+pub(crate) const NAMES: &[(u32, &str)] = &[
+    (1, "getattr"),
+    (2, "setattr"),
+    (3, "lookup"),
+    (4, "access"),
+    (5, "readlink"),
+    (6, "read"),
+    (7, "write"),
+    (8, "create"),
+    (9, "mkdir"),
+    (10, "symlink"),
+    (11, "mknod"),
+    (12, "remove"),
+    (13, "rmdir"),
+    (14, "rename"),
+    (15, "link"),
+    (16, "readdir"),
+    (17, "readdirplus"),
+    (18, "fsstat"),
+    (19, "fsinfo"),
+    (20, "pathconf"),
+    (21, "commit"),
+];
+
 /// A call of the NFS program: RFC 1813, section 3.3.
 fn nfs_call(export: &Export, call: &Call<'_>, room: &mut Room) -> Reply {
     let (args, caller) = (call.arguments, &call.caller);
+    export.status.kinds.add(call.procedure);
     match call.procedure {
         0 => packed(&Void),
         1 => export.getattr(args),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use syncline_control::status::{Names, Status};
 use syncline_device::Clock;
 use syncline_fs::Volume;
 
@@ -16,6 +17,10 @@ use crate::connection::{Connection, Shared};
 use crate::duplicates::Duplicates;
 use crate::export::Export;
 use crate::local;
+use crate::rpc::NAMES;
+
+/// Name of the way of requests in a status, and those of the procedures.
+pub const PROTOCOL: (&str, Names) = ("nfs", NAMES);
 
 /// Connections at a time. One more ends an idle one, of a peer that never sent a call if there is
 /// one.
@@ -60,15 +65,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the volume on `listener` once [`Server::run`] is called. `fsid` tells volumes apart
-    /// and is part of every file handle: the same number for the same volume, as half of its UUID.
+    /// Serves the volume on `listener` once [`Server::run`] is called, and counts calls in
+    /// `status`, made with [`PROTOCOL`]. `fsid` tells volumes apart and is part of every file
+    /// handle: the same number for the same volume, as half of its UUID.
     ///
     /// # Errors
     /// The listener cannot be made non-blocking, or with `sync=periodic` the volume cannot be
     /// synced.
     pub fn new(
         listener: TcpListener,
-        volume: Volume,
+        (volume, status): (Volume, Arc<Status>),
         fsid: u64,
         rules: Rules,
     ) -> io::Result<Server> {
@@ -80,7 +86,7 @@ impl Server {
             volume.set_relaxed_enabled(false).map_err(io::Error::other)?;
         }
         let shared = Arc::new(Shared {
-            export: Export::new(volume, fsid, verifier, rules.permissions),
+            export: Export::new((volume, status), fsid, verifier, rules.permissions),
             duplicates: Duplicates::default(),
             helpers: AtomicUsize::new(0),
             started: Instant::now(),

@@ -146,14 +146,53 @@ def test_device():
             wrong()
 
 
+def drawn_whole(axes):
+    """All of it, with the texts around it, is within the picture."""
+    axes.figure.canvas.draw()
+    box, (width, height) = axes.get_tightbbox(), axes.figure.canvas.get_width_height()
+    return min(box.x0, box.y0) >= 0 and box.x1 <= width and box.y1 <= height
+
+
 def test_plots():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     from syncline import plots
 
-    lines = plots.cache(syncline.cache(PAGES, policy="lru,sieve", size="5%,50%")).get_lines()
+    hits = syncline.cache(PAGES, policy="lru,sieve", size="5%,50%")
+    axes = plots.cache(hits)
+    lines = axes.get_lines()
     assert [line.get_label() for line in lines] == ["lru", "sieve"] and len(lines[0].get_xdata()) == 2
+    assert (axes.get_ylim(), axes.get_ylabel()) == ((0, 1), "hit ratio") and drawn_whole(axes)
     document = syncline.bench("create", size=64, operations=5)
-    assert len(plots.bench(document).patches) == len(document["runs"])
-    assert len(plots.lifetime(syncline.lifetime(BLOCKS)).get_lines()) == 1
-    assert plots.wear(syncline.Device(size=64 << 20)).get_xlabel() == "erases"
+    axes = plots.bench(document)
+    assert len(axes.patches) == len(document["runs"]) and axes.get_xlim()[0] == 0 and drawn_whole(axes)
+    assert axes.get_xlabel() == "transactions a second"
+    assert plots.bench(document, "latency_us_p99").get_xlabel() == "latency p99, us"
+    worn = syncline.lifetime(BLOCKS)
+    axes = plots.lifetime(worn)
+    assert len(axes.get_lines()) == 1 and axes.get_ylim()[0] == 0 and drawn_whole(axes)
+    axes = plots.wear(syncline.Device(size=64 << 20))
+    assert axes.get_xlabel() == "erases of a block" and drawn_whole(axes)
+
+    for wrong in ({}, {"schema": "syncline.bench/1"}, [], None, worn):
+        with pytest.raises(ValueError, match="plots.cache draws what syncline.cache returns, not "):
+            plots.cache(wrong)
+    with pytest.raises(ValueError, match="syncline.lifetime returns, not one of schema syncline.cache/1"):
+        plots.lifetime(hits)
+    with pytest.raises(ValueError, match="no.* 'hits_per_day'; choose of .*hit_ratio"):
+        plots.cache(hits, "hits_per_day")
+    with pytest.raises(ValueError, match="'speed'; choose of .*transactions_per_s"):
+        plots.bench(document, "speed")
+    with pytest.raises(ValueError, match="draws a syncline.Device, not a dict"):
+        plots.wear(hits)
+
+
+def test_long_names_are_whole_on_a_plot():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from syncline import plots
+
+    config = {"sync": "eager", "log": "packed", "journal_mode": "persist", "alloc": "hot_zones"}
+    run = {"workload": "fileio/sequential-overwrite-fsync", "config": config, "foreground": {"transactions_per_s": 7}}
+    axes = plots.bench({"schema": "syncline.bench/1", "runs": [run] * 30})
+    assert drawn_whole(axes) and len(axes.patches) == 30 and len(axes.get_yticklabels()) == 30

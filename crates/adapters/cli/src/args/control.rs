@@ -144,7 +144,7 @@ pub struct Top {
 }
 
 /// An address with a port; a port alone is one of this machine.
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     local().or_else(|_| text.parse()).map_err(|_| "neither a port nor an address:port".to_owned())
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::control::address;
 use super::{offset_bytes, size_bytes};
 
 /// Part of a whole-disk image.
@@ -72,7 +73,8 @@ pub struct Cp {
 /// IMAGE is a block device or a file; a missing file is created. The options and the file system
 /// are those of mke2fs 1.47, with the defaults that come with it; /etc/mke2fs.conf is not read, so
 /// that all machines make the same. Features and options that are not made are refused with their
-/// names. With SOURCE_DATE_EPOCH in the environment equal arguments give equal bytes.
+/// names. With SOURCE_DATE_EPOCH in the environment equal arguments give equal bytes; without it a
+/// user who is not root owns the root directory, unless -E root_owner says who does.
 #[derive(Debug, Args)]
 pub struct Mkfs {
     /// Size of the image: bytes, or with K, M, G [default: that of the file or device].
@@ -341,6 +343,10 @@ pub struct Serve {
     /// Let every user read and change every file, whatever its permissions are.
     #[arg(long)]
     pub no_permissions: bool,
+    /// Serve the page of `syncline top --web` as well, for browsers on this machine; port 0 picks a
+    /// free one. /metrics has all numbers of the status for Prometheus.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
+    pub web: Option<SocketAddr>,
     /// Options of the volume, as for `mount`, such as ro, sync=ordered, log=packed.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use syncline_device::{Clock, WallClock};
+use serde_json::Value;
+use syncline_control::status::{Image, Sources, Status};
+use syncline_device::{Clock, RecordingDevice, WallClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_image::partition::part_of;
-use syncline_nfs::{Allowed, Rules, Server};
+use syncline_nfs::{Allowed, PROTOCOL, Rules, Server};
 
+use super::top_web::Web;
 use crate::args::Serve;
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
@@ -20,6 +23,9 @@ use crate::{image, interrupt};
 
 /// Poll interval for Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time between two updates of the page of --web.
+const WEB_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until Ctrl-C or SIGTERM, then unmounts.
 pub(crate) fn run(args: &Serve) -> Result<()> {
@@ -37,22 +43,31 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
         Failure::Failed(format!("{address}: {err}; serve on another port, or on 0 for a free one"))
     })?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let (volume, fsid) = open(args, &clock)?;
+    let web = args.web.map(Web::bind).transpose()?;
+    let Opened { volume, fsid, status } = open(args, &clock)?;
     let rules = Rules {
         allowed,
         local_users: args.allow_local_users,
         permissions: !args.no_permissions,
         ..Rules::default()
     };
-    let server = Server::new(listener, volume.clone(), fsid, rules).map_err(failed);
-    let served = server.and_then(|server| serve(args, server, &volume, &*clock));
+    let counted = (volume.clone(), Arc::clone(&status));
+    let server = Server::new(listener, counted, fsid, rules).map_err(failed);
+    let served = server.and_then(|server| serve(args, (server, web), (&volume, &status), &*clock));
     let unmounted = volume.unmount();
     served?;
     Ok(unmounted?)
 }
 
-/// The volume, and the number that its file handles have.
-fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
+/// A volume that clients may have.
+struct Opened {
+    volume: Volume,
+    /// Number of its file handles.
+    fsid: u64,
+    status: Arc<Status>,
+}
+
+fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<Opened> {
     let path = &args.image;
     let mut options = MountOptions::default();
     for option in args.options.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
@@ -78,18 +93,32 @@ fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
         false => None,
     };
     let device = recovered.map_or(device, |(memory, _)| memory);
-    let volume = Volume::mount(device, Arc::clone(clock), options).map_err(at)?;
+    let counted = Arc::new(RecordingDevice::new(device));
+    let counts = Arc::clone(&counted);
+    let sources = Sources { counts: Arc::new(move || counts.counts()), ..Sources::default() };
+    let image = Image {
+        path: path.display().to_string(),
+        partition: args.part.partition,
+        offset_bytes: args.part.offset,
+    };
+    let status = Status::new(image, &options, Arc::clone(clock), PROTOCOL, sources);
+    let volume = Volume::mount(counted, Arc::clone(clock), options).map_err(at)?;
     for what in volume.take_missing() {
         crate::complain(&format!("{}: missing: {what}", path.display()));
     }
-    Ok((volume, fsid))
+    Ok(Opened { volume, fsid, status: Arc::new(status) })
 }
 
 fn failed(err: std::io::Error) -> Failure {
     Failure::Failed(format!("NFS: {err}; serve again"))
 }
 
-fn serve(args: &Serve, mut server: Server, volume: &Volume, clock: &dyn Clock) -> Result<()> {
+fn serve(
+    args: &Serve,
+    (mut server, web): (Server, Option<Web>),
+    (volume, status): (&Volume, &Status),
+    clock: &dyn Clock,
+) -> Result<()> {
     let mut hint = write_hint(volume, args)?;
     if args.allow_local_users {
         hint += "every user of this machine may connect and name any user\n";
@@ -98,12 +127,24 @@ fn serve(args: &Serve, mut server: Server, volume: &Volume, clock: &dyn Clock) -
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let serving = threads.spawn(|| server.run(clock, &stop));
-        while !interrupt::asked() && !serving.is_finished() {
+        let ends = || interrupt::asked() || serving.is_finished();
+        let shown = web.map_or(Ok(()), |web| {
+            let read = || shown(status, volume);
+            web.run(&args.image, WEB_INTERVAL, &read, &ends)
+        });
+        while shown.is_ok() && !ends() {
             std::thread::sleep(POLL_INTERVAL);
         }
         stop.store(true, Ordering::Relaxed);
-        serving.join().map_or_else(|_| Err(Failure::Said(1)), |ran| ran.map_err(failed))
+        let served = serving.join();
+        served.map_or_else(|_| Err(Failure::Said(1)), |ran| ran.map_err(failed)).and(shown)
     })
+}
+
+/// The status for the page and its metrics. A client of NFS opens no files.
+fn shown(status: &Status, volume: &Volume) -> Result<Value> {
+    serde_json::from_str(&status.document(volume, 0, true))
+        .map_err(|err| Failure::Failed(format!("the status is not JSON: {err}; report this")))
 }
 
 /// A line for a user who, as a client, could make nothing in the root directory, as in an image

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use syncline_fuse::STATUS_XATTR;
 
+use super::umount::is_deleted;
 use crate::args::Status;
 use crate::error::{Failure, Result, plain};
 use crate::format::Out;
@@ -23,7 +24,15 @@ pub(crate) fn run(args: &Status) -> Result<()> {
     let document: Value = serde_json::from_str(&text)
         .map_err(|err| Failure::Failed(format!("the answer is not JSON: {err}; try --json")))?;
     out.text(table(&document))?;
-    out.flush()
+    out.flush()?;
+    let image = document.pointer("/image").and_then(Value::as_str).map(Path::new);
+    if let Some(image) = image.filter(|image| image.is_absolute() && is_deleted(image)) {
+        crate::complain(&format!(
+            "{}: deleted while it is mounted: all of it is gone after the unmount; copy its files",
+            image.display()
+        ));
+    }
+    Ok(())
 }
 
 /// The document of a mount.

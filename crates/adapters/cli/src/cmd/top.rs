@@ -28,13 +28,18 @@ pub(crate) fn run(args: &Top) -> Result<()> {
         return once(&args.dir, interval);
     }
     if let Some(address) = args.web {
-        return super::top_web::serve(&args.dir, address, interval);
+        return super::top_web::Web::bind(address)?.run(
+            &args.dir,
+            interval,
+            &|| read(&args.dir),
+            &interrupt::asked,
+        );
     }
     if !std::io::stdout().is_terminal() {
         let text = "standard output is not a terminal; give --once for one picture as text";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let mut seen = Seen::first(&args.dir)?;
+    let mut seen = Seen::first(&|| read(&args.dir))?;
     let mut terminal = ratatui::try_init().map_err(|err| terminal_failed(&err))?;
     let done = watch(&mut terminal, &args.dir, interval, &mut seen);
     ratatui::restore();
@@ -52,13 +57,16 @@ pub(super) struct Seen {
     before: Option<(Value, Duration)>,
 }
 
+/// Reads a status.
+pub(super) type Read<'a> = &'a dyn Fn() -> Result<Value>;
+
 impl Seen {
-    pub(super) fn first(dir: &Path) -> Result<Seen> {
-        Ok(Seen { document: read(dir)?, at: Instant::now(), before: None })
+    pub(super) fn first(read: Read<'_>) -> Result<Seen> {
+        Ok(Seen { document: read()?, at: Instant::now(), before: None })
     }
 
-    pub(super) fn again(&mut self, dir: &Path) -> Result<()> {
-        let (document, at) = (read(dir)?, Instant::now());
+    pub(super) fn again(&mut self, read: Read<'_>) -> Result<()> {
+        let (document, at) = (read()?, Instant::now());
         let before = std::mem::replace(&mut self.document, document);
         self.before = Some((before, at - std::mem::replace(&mut self.at, at)));
         Ok(())
@@ -90,7 +98,7 @@ fn watch(
                 return Ok(());
             }
         }
-        seen.again(dir)?;
+        seen.again(&|| read(dir))?;
     }
 }
 
@@ -108,12 +116,12 @@ fn leaves() -> std::io::Result<bool> {
 
 /// One picture as text, after one interval, so that it has rates.
 fn once(dir: &Path, interval: Duration) -> Result<()> {
-    let mut seen = Seen::first(dir)?;
+    let mut seen = Seen::first(&|| read(dir))?;
     while seen.at.elapsed() < interval {
         interrupt::check()?;
         std::thread::sleep(POLL_INTERVAL.min(interval));
     }
-    seen.again(dir)?;
+    seen.again(&|| read(dir))?;
     let mut out = Out::new();
     out.text(picture(&seen.view(dir), COLUMNS, LINES).map_err(|err| terminal_failed(&err))?)?;
     out.flush()

@@ -1,4 +1,5 @@
-//! `top --web`: the picture of `top` as a page that renews itself, for browsers of this machine.
+//! `top --web`, `serve --web`: the picture of `top` as a page that renews itself, for browsers of
+//! this machine.
 //!
 //! ```text
 //!   this thread: a document each interval -> JSON        /           the page, with its charts
@@ -8,7 +9,7 @@
 //!
 //! Only loopback addresses are listened on, and only requests that name one as their host are
 //! answered: a page of another site cannot read it through a name that it makes point here. Answers
-//! to slow clients are bounded by [`ANSWERS_MAX`]. Tested in `tests/it/top.rs`.
+//! to slow clients are bounded by [`ANSWERS_MAX`]. Tested in `tests/it/top.rs`, `serve.rs`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,10 +19,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tiny_http::{Header, Request, Response, Server};
 
-use super::top::Seen;
+use super::top::{Read, Seen};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::{interrupt, version};
+use crate::version;
 
 /// Poll interval for Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -63,57 +64,78 @@ fn metrics(value: &Value, name: &str, out: &mut String) {
     }
 }
 
-/// Serves the page until Ctrl-C or until what it shows has ended.
-pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Result<()> {
-    if !address.ip().is_loopback() {
-        let text = format!("{address} is reachable from other machines; give one like 127.0.0.1:0");
-        return Err(Failure::Usage(text));
-    }
-    let mut seen = Seen::first(dir)?;
-    let server = Server::http(address).map_err(|err| {
-        let why = syncline_image::sentence(&err.to_string());
-        Failure::Failed(format!("{address}: {why}; give another port, or 0 for a free one"))
-    })?;
-    let bound = server.server_addr().to_ip().unwrap_or(address);
-    let mut out = Out::new();
-    out.text(format!("http://{bound}/ shows {} until Ctrl-C\n", dir.display()))?;
-    out.flush()?;
-    let title = dir.display().to_string();
-    let page: Arc<str> = page(&title, interval).into();
-    let mut live: Arc<str> = seen.view(dir).document().to_string().into();
-    let answers = Arc::new(());
-    while !interrupt::asked() {
-        if seen.at.elapsed() >= interval {
-            seen.again(dir)?;
-            live = seen.view(dir).document().to_string().into();
+/// A port of this machine on which nothing is answered yet.
+pub(super) struct Web {
+    server: Server,
+    address: SocketAddr,
+}
+
+impl Web {
+    pub(super) fn bind(address: SocketAddr) -> Result<Web> {
+        if !address.ip().is_loopback() {
+            let text =
+                format!("{address} is reachable from other machines; give one like 127.0.0.1:0");
+            return Err(Failure::Usage(text));
         }
-        let left = interval.saturating_sub(seen.at.elapsed());
-        let asked = server.recv_timeout(left.min(POLL_INTERVAL));
-        let asked = asked.map_err(|err| Failure::Failed(format!("{address}: {err}; try again")))?;
-        let Some(request) = asked else { continue };
-        let found = match request.url() {
-            _ if Arc::strong_count(&answers) > ANSWERS_MAX => Err(503),
-            _ if !is_local(&request) => Err(403),
-            "/" => Ok((Arc::clone(&page), "text/html; charset=utf-8")),
-            "/live.json" => Ok((Arc::clone(&live), "application/json")),
-            "/metrics" => {
-                let mut text = String::new();
-                metrics(&seen.document, "syncline", &mut text);
-                Ok((text.into(), "text/plain; version=0.0.4"))
-            }
-            _ => Err(404),
-        };
-        let taken = found.is_ok().then(|| Arc::clone(&answers));
-        // A refusal, too, waits for what the client has announced to send.
-        std::thread::spawn(move || {
-            match found {
-                Ok((text, kind)) => answer(request, &text, kind),
-                Err(code) => refuse(request, code),
-            }
-            drop(taken);
-        });
+        let server = Server::http(address).map_err(|err| {
+            let why = syncline_image::sentence(&err.to_string());
+            Failure::Failed(format!("{address}: {why}; give another port, or 0 for a free one"))
+        })?;
+        let address = server.server_addr().to_ip().unwrap_or(address);
+        Ok(Web { server, address })
     }
-    Ok(())
+
+    /// Serves the page about `shown` until `ends` says so or `read` fails.
+    pub(super) fn run(
+        self,
+        shown: &Path,
+        interval: Duration,
+        read: Read<'_>,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let Web { server, address } = self;
+        let mut seen = Seen::first(read)?;
+        let mut out = Out::new();
+        out.text(format!("http://{address}/ shows {} until Ctrl-C\n", shown.display()))?;
+        out.flush()?;
+        let title = shown.display().to_string();
+        let page: Arc<str> = page(&title, interval).into();
+        let mut live: Arc<str> = seen.view(shown).document().to_string().into();
+        let answers = Arc::new(());
+        while !ends() {
+            if seen.at.elapsed() >= interval {
+                seen.again(read)?;
+                live = seen.view(shown).document().to_string().into();
+            }
+            let left = interval.saturating_sub(seen.at.elapsed());
+            let asked = server.recv_timeout(left.min(POLL_INTERVAL));
+            let asked =
+                asked.map_err(|err| Failure::Failed(format!("{address}: {err}; try again")))?;
+            let Some(request) = asked else { continue };
+            let found = match request.url() {
+                _ if Arc::strong_count(&answers) > ANSWERS_MAX => Err(503),
+                _ if !is_local(&request) => Err(403),
+                "/" => Ok((Arc::clone(&page), "text/html; charset=utf-8")),
+                "/live.json" => Ok((Arc::clone(&live), "application/json")),
+                "/metrics" => {
+                    let mut text = String::new();
+                    metrics(&seen.document, "syncline", &mut text);
+                    Ok((text.into(), "text/plain; version=0.0.4"))
+                }
+                _ => Err(404),
+            };
+            let taken = found.is_ok().then(|| Arc::clone(&answers));
+            // A refusal, too, waits for what the client has announced to send.
+            std::thread::spawn(move || {
+                match found {
+                    Ok((text, kind)) => answer(request, &text, kind),
+                    Err(code) => refuse(request, code),
+                }
+                drop(taken);
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether a request was sent to this machine by one of its own names.

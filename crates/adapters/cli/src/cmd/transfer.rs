@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches};
+use rustix::process::{getegid, geteuid};
 use syncline_fs::FsError;
 use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
 use syncline_image::mkfs;
@@ -42,11 +43,16 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
     format.update_from_arg_matches(&matches).map_err(usage)?;
     // A flag that is missing after -- would be off.
     format.dry_run |= args.format.dry_run;
-    let (options, identity) = format_options(&format)?;
+    let (mut options, identity) = format_options(&format)?;
+    let time_s = epoch_s()?;
+    let names_owner = format.extended.iter().any(|option| option.contains("root_owner"));
+    if !names_owner && time_s.is_none() && !geteuid().is_root() {
+        options.root_owner = (geteuid().as_raw(), getegid().as_raw());
+    }
     let made = mkfs::Mkfs {
         size_bytes: args.size,
         force: args.force || matches.get_flag("force"),
-        time_s: epoch_s()?,
+        time_s,
         identity,
         format: options,
         mode: args.mode,

@@ -71,7 +71,12 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let superblock = Superblock::of(&entry);
     let status = status(&dir);
     let nothing_written = left_as_it_is(&status);
+    let is_deleted = entry.is_trusted() && is_deleted(&entry.source);
     unmount(&dir, args.lazy)?;
+    if is_deleted {
+        let text = "deleted while it was mounted: what was written to it is gone";
+        crate::complain(&format!("{}: {text}", entry.source.display()));
+    }
     let (Some(image), false) = (image, args.lazy) else { return Ok(()) };
     match wait(&image, &entry, superblock.as_ref(), &dir)? {
         Left::Image => {
@@ -99,6 +104,11 @@ fn image_of(entry: &MountEntry) -> Option<File> {
     let image = File::from(rustix::fs::open(trusted?, flags, Mode::empty()).ok()?);
     let kind = image.metadata().ok()?.file_type();
     (kind.is_file() || kind.is_block_device()).then_some(image)
+}
+
+/// True if no file has this name any more.
+pub(super) fn is_deleted(image: &Path) -> bool {
+    std::fs::symlink_metadata(image).is_err_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Waits for the process that serves it, if the unmount was the last.
@@ -195,7 +205,9 @@ fn unmount_once(dir: &Path, lazy: bool) -> std::result::Result<(), (String, bool
 }
 
 fn refused(dir: &Path, why: &str, busy: bool) -> Failure {
-    let next = if busy {
+    let next = if why.contains("/etc/mtab") {
+        "make it, as root: ln -s ../proc/self/mounts /etc/mtab"
+    } else if busy {
         "close the files that are open (fuser -vm shows them), or give -l"
     } else {
         "only root and the user who mounted it may unmount it"
@@ -242,4 +254,21 @@ fn unclean(entry: &MountEntry, part: Part) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_unmount_says_what_to_do() {
+        let said = |why: &str, busy| {
+            let failure = refused(Path::new("/mnt"), why, busy);
+            failure.message().unwrap_or_default().to_owned()
+        };
+        let without_mtab = "failed to open /etc/mtab: No such file or directory";
+        assert!(said(without_mtab, false).ends_with("ln -s ../proc/self/mounts /etc/mtab"));
+        assert!(said("busy", true).contains("fuser -vm"));
+        assert!(said("not permitted", false).contains("only root"));
+    }
 }

@@ -19,6 +19,7 @@ mod newcomer;
 mod preload;
 mod private;
 mod races;
+mod recipe;
 mod record;
 mod recovery;
 mod repair;

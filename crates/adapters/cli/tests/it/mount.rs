@@ -403,6 +403,51 @@ echo text > "$2/f"; mkdir "$2/d"; stat -c '%u %a' "$2/f" "$2/lost+found"
 }
 
 #[test]
+fn a_user_without_fuse3_is_told_what_is_missing() {
+    let test = "a_user_without_fuse3_is_told_what_is_missing";
+    if !require(test, &[Need::Root, Need::Fuse]) {
+        return;
+    }
+    let scratch = support::scratch();
+    let (image, dir) = (scratch.path().join("m.img"), scratch.path().join("mnt"));
+    done(&["mkfs".as_ref(), "--size=16M".as_ref(), image.as_os_str()]);
+    fs::create_dir(&dir).unwrap();
+    for path in [scratch.path(), &image, &dir] {
+        std::os::unix::fs::chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let ran = std::process::Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "env", "PATH=/nowhere"])
+        .arg(env!("CARGO_BIN_EXE_syncline"))
+        .args(["mount".as_ref(), image.as_os_str(), dir.as_os_str()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("there is no fusermount3; check that the"), "{said}");
+}
+
+#[test]
+fn an_image_that_was_deleted_is_told() {
+    if !require("an_image_that_was_deleted_is_told", &NEEDS) {
+        return;
+    }
+    let scratch = support::scratch();
+    let at = |name: &str| scratch.path().join(name).display().to_string();
+    let (image, dir) = (at("m.img"), at("mnt"));
+    std::fs::create_dir(&dir).unwrap();
+    done(&["mkfs", "--size", "16M", &image]);
+    done(&["mount", &image, &dir]);
+    assert_eq!(support::run(&["status", &dir]).err, "");
+    std::fs::remove_file(&image).unwrap();
+    let shown = support::run(&["status", &dir]);
+    assert!(
+        shown.code == 0 && shown.err.contains("m.img: deleted while it is mounted"),
+        "{shown:?}"
+    );
+    let ended = support::run(&["umount", &dir]);
+    assert!(ended.code == 0 && ended.err.contains("m.img: deleted while it was"), "{ended:?}");
+}
+
+#[test]
 fn helpers_of_mount_and_umount() {
     if !require("helpers_of_mount_and_umount", &NEEDS) {
         return;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::web::Web;
 use crate::support::{at, binary, copy_program, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
 
@@ -106,6 +107,31 @@ fn libnfs_copies_files_and_they_survive_a_kill() {
     assert_eq!(serving.end(rustix::process::Signal::INT), "");
     e2fsck_clean(image.path()).unwrap();
     assert!(run(&["cat", &at(image.path(), "/copied")]).out == contents);
+}
+
+#[test]
+fn the_page_and_the_metrics_of_a_mount_are_those_of_a_server() {
+    let dir = scratch();
+    let image = dir.path().join("m.img").display().to_string();
+    done(&["mkfs", "--size", "16M", &image]);
+    let nfs = ["serve", "--nfs", "127.0.0.1:0", &image, "--web"];
+    let with = |address: &'static str| [&nfs[..], &[address]].concat();
+    let web = Web::of(&with("0"));
+    let live: serde_json::Value = serde_json::from_str(&web.get("/live.json")).unwrap();
+    assert_eq!(
+        (&live["schema"], &live["title"]),
+        (&"syncline.top/1".into(), &image.as_str().into())
+    );
+    assert!(web.get("/").contains("live.json"));
+    let metrics = web.get("/metrics");
+    for metric in
+        ["syncline_cache_bytes_max ", "syncline_syncs_operations 0\n", "syncline_journal_"]
+    {
+        assert!(metrics.contains(metric), "{metric}: {metrics}");
+    }
+    drop(web);
+    let said = refused(2, &with("0.0.0.0:0"));
+    assert!(said.contains("reachable from other machines"), "{said}");
 }
 
 #[test]

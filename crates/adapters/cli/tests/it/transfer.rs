@@ -287,6 +287,31 @@ fn hostile_archives_stay_inside_of_the_image() {
 }
 
 #[test]
+fn a_user_can_write_to_the_root_of_a_new_image() {
+    if !require("a_user_can_write_to_the_root_of_a_new_image", &[Need::Root]) {
+        return;
+    }
+    let dir = scratch();
+    std::os::unix::fs::chown(dir.path(), Some(1000), Some(1000)).unwrap();
+    let made = |name: &str, options: &str, epoch: &str| {
+        let script = format!("{epoch} exec \"$0\" mkfs --size 8M {options} \"$1\"");
+        let ran = std::process::Command::new("setpriv")
+            .args(["--reuid=1000", "--regid=1001", "--clear-groups", "sh", "-c", &script])
+            .arg(env!("CARGO_BIN_EXE_syncline"))
+            .arg(dir.path().join(name))
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let said = done(&["stat", &support::at(&dir.path().join(name), "/")]);
+        let owner = said.split("Uid:").nth(1).unwrap().lines().next().unwrap();
+        owner.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
+    };
+    assert_eq!(made("own.img", "", ""), [1000, 1001]);
+    assert_eq!(made("given.img", "-E root_owner=7:8", ""), [7, 8]);
+    assert_eq!(made("same.img", "", "SOURCE_DATE_EPOCH=1"), [0, 0], "equal bytes for everybody");
+}
+
+#[test]
 fn images_are_made_and_not_overwritten() {
     let test = "images_are_made_and_not_overwritten";
     if !require(test, &[Need::E2fsck]) {

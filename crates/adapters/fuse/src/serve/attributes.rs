@@ -6,7 +6,10 @@ use syncline_fs::{Attr, FsError, InodeRef, Result, SetAttr, StatFs, USER_FLAGS, 
 use super::privileges::{check_flags, drop_privileges, without_set_id};
 use super::{ROOT, Serve};
 use crate::caller::Caller;
-use crate::status::STATUS_XATTR;
+
+/// Extended attribute of the root that holds the status document. It is not listed: no socket to
+/// find, the permissions of the root apply, and a hung daemon cannot leave a stale file.
+pub const STATUS_XATTR: &str = "user.syncline.status";
 
 const FS_DIRSYNC_FL: u32 = 0x1_0000;
 

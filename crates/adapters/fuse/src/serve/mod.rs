@@ -23,20 +23,20 @@ mod nodes;
 mod privileges;
 pub(crate) mod space;
 
+pub use attributes::STATUS_XATTR;
 pub(crate) use data::{OpenHow, WriteHow};
 pub(crate) use names::Entry;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use syncline_control::status::Status;
 use syncline_device::Clock;
 use syncline_fs::{Attr, InodeRef, Result, SyncMode, Volume};
 
 use crate::caller::Caller;
 use crate::handle::Handles;
-use crate::host::Host;
+use crate::host::{DEVICE_PATH, Host};
 use crate::options::FuseOptions;
-use crate::status::Status;
 use crate::wakeup::Wakeup;
 use nodes::Nodes;
 
@@ -68,7 +68,7 @@ impl Serve {
 
     /// Requests come through io_uring, or not, for the status document.
     pub(crate) fn set_by_ring(&self, by_ring: bool) {
-        self.status.by_ring.store(by_ring, Ordering::Relaxed);
+        self.status.set_transport(if by_ring { "io_uring" } else { DEVICE_PATH });
     }
 
     /// Counts a request for the status document.

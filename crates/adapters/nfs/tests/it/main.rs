@@ -73,6 +73,38 @@ fn files_and_names_through_a_client() {
 }
 
 #[test]
+fn calls_are_counted_by_kind_and_file() {
+    let Some(dev) = image("nfs counts") else { return };
+    let served = Served::start(&dev, "");
+    let mut client = Client::connect(served.port, "/");
+    let file = client.create(&client.root(), "file");
+    client.write(&file, 0, &[7; 6000], stable_how::UNSTABLE);
+    client.commit(&file);
+    client.read(&file, 0, 1000);
+    let document = served.status.document(served.volume(), 0, true);
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let at = |path: &str| document.pointer(path).and_then(|value| value.as_u64());
+    for (path, number) in [
+        ("/requests/kinds/create", 1),
+        ("/requests/kinds/write", 1),
+        ("/requests/kinds/commit", 1),
+        ("/requests/app_bytes", 6000),
+        ("/requests/read_bytes", 1000),
+        ("/files/0/written_bytes", 6000),
+        ("/files/0/syncs", 1),
+        // Of the directory in which it was made, and of the file.
+        ("/syncs/operations", 2),
+    ] {
+        assert_eq!(at(path), Some(number), "{path}: {document}");
+    }
+    assert_eq!(
+        (&document["files"][0]["name"], &document["transport"]),
+        (&"file".into(), &"nfs".into())
+    );
+    served.end();
+}
+
+#[test]
 fn create_has_three_ways() {
     let Some(dev) = image("nfs create") else { return };
     let served = Served::start(&dev, "");

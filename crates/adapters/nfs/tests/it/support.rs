@@ -14,9 +14,10 @@ use nfs3_types::nfs3::{
 };
 use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::Opaque;
+use syncline_control::status::{Image, Sources, Status};
 use syncline_device::{BlockDevice, Clock, MemoryDevice, WallClock};
 use syncline_fs::{MountOptions, Volume};
-use syncline_nfs::{Rules, Server};
+use syncline_nfs::{PROTOCOL, Rules, Server};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
 
 const MIB: u64 = 1 << 20;
@@ -47,6 +48,7 @@ pub struct Served {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     volume: Volume,
+    pub status: Arc<Status>,
 }
 
 impl Served {
@@ -63,11 +65,15 @@ impl Served {
         let (volume, clock) = volume(dev, options);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut server = Server::new(listener, volume.clone(), 7, rules).unwrap();
+        let (image, options) = (Image::default(), MountOptions::default());
+        let of = Sources::default();
+        let status = Arc::new(Status::new(image, &options, Arc::clone(&clock), PROTOCOL, of));
+        let served = (volume.clone(), Arc::clone(&status));
+        let mut server = Server::new(listener, served, 7, rules).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || server.run(&*clock, &asked).unwrap());
-        Served { port, stop, thread, volume }
+        Served { port, stop, thread, volume, status }
     }
 
     pub fn volume(&self) -> &Volume {

@@ -1,4 +1,4 @@
-//! `syncline top --web` on a port of its own.
+//! `syncline top --web`, or `serve --web`, on a port of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,14 +11,17 @@ pub struct Web {
 
 impl Web {
     pub fn start(dir: &str) -> Web {
-        let mut command = super::binary();
-        command.args(["top", dir, "--web", "127.0.0.1:0", "--interval", "100"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.strip_prefix("http://").and_then(|rest| rest.split('/').next());
-        let address = address.and_then(|text| text.parse().ok());
-        Web { child, address: address.unwrap_or_else(|| panic!("no address in {line:?}")) }
+        Web::of(&["top", dir, "--web", "127.0.0.1:0", "--interval", "100"])
+    }
+
+    /// Of the program that says where it is in a line of its own.
+    pub fn of(arguments: &[&str]) -> Web {
+        let mut child = super::binary().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines
+            .filter_map(|line| line.strip_prefix("http://")?.split('/').next()?.parse().ok())
+            .next();
+        Web { child, address: address.unwrap_or_else(|| panic!("no address: {arguments:?}")) }
     }
 
     /// Status line, headers and body of an answer to a request with this host.

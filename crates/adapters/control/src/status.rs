@@ -1,40 +1,35 @@
-//! Status of a mount: its counters so far, as one JSON document.
+//! Status of a served volume: its counters so far, as one JSON document.
 //!
-//! It is read through a virtual attribute of the root, [`STATUS_XATTR`], which is not listed: no
-//! socket to find, the permissions of the root apply, and a hung daemon cannot leave a stale file.
-//! Names of figures are those of `bench --json` where both have them.
+//! A mount and an NFS server count into the same one. Names of figures are those of `bench --json`
+//! where both have them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_base::lockrank::Mutex;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{EagerCosts, JournalStats, LogFormat, MemoryStats, SyncPointStats, Volume};
+use syncline_fs::{
+    EagerCosts, JournalStats, LogFormat, MemoryStats, MountOptions, SyncPointStats, Volume,
+};
 
-use crate::capture::{CaptureCounts, Tap};
-use crate::memory;
-use crate::operations::NAMES;
-use crate::options::FuseOptions;
 use crate::ranks;
 use crate::traffic::Traffic;
-
-/// Extended attribute of the root that holds the status document.
-pub const STATUS_XATTR: &str = "user.syncline.status";
 
 /// Longest latency that is told apart from longer ones, in microseconds: ten minutes.
 const LATENCY_US_MAX: u64 = 600_000_000;
 
 /// Requests of one kind.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     requests: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Tally {
-    pub(crate) fn add(&self, bytes: usize) {
+    /// Counts a request of this size.
+    pub fn add(&self, bytes: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -43,50 +38,88 @@ impl Tally {
 /// Numbers of requests that are counted.
 const KINDS: usize = 64;
 
+/// Names of requests by their numbers in a protocol.
+pub type Names = &'static [(u32, &'static str)];
+
 /// Requests by kind.
-pub(crate) struct Kinds([AtomicU64; KINDS]);
+pub struct Kinds {
+    counts: [AtomicU64; KINDS],
+    names: Names,
+}
 
 impl Kinds {
-    pub(crate) fn add(&self, opcode: u32) {
-        if let Some(count) = self.0.get(opcode as usize) {
+    /// Counts a request.
+    pub fn add(&self, opcode: u32) {
+        if let Some(count) = self.counts.get(opcode as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn sum(&self) -> u64 {
-        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    /// Returns how many there were.
+    pub fn sum(&self) -> u64 {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Those that there were, by name.
     fn document(&self) -> serde_json::Value {
         let counted = |(opcode, name): &(u32, &str)| {
-            let count = self.0.get(*opcode as usize)?.load(Ordering::Relaxed);
+            let count = self.counts.get(*opcode as usize)?.load(Ordering::Relaxed);
             (count > 0).then(|| ((*name).to_owned(), count.into()))
         };
-        serde_json::Value::Object(NAMES.iter().filter_map(counted).collect())
+        serde_json::Value::Object(self.names.iter().filter_map(counted).collect())
     }
 }
 
 /// Reads the device's counts.
-pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
+pub type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
 
 /// Reads a part of the document.
-pub(crate) type PartOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+pub type PartOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// Sources of the parts of a status that others know.
-pub(crate) struct Sources {
-    pub(crate) counts: CountsOf,
-    pub(crate) buffer: Option<PartOf>,
-    pub(crate) settings: PartOf,
-    pub(crate) capture: Option<Arc<Tap>>,
-    pub(crate) sandbox: serde_json::Value,
+/// The image of a served volume.
+#[derive(Default)]
+pub struct Image {
+    /// Its path, as the user gave it.
+    pub path: String,
+    /// Number of the partition in it.
+    pub partition: Option<u32>,
+    /// Where in it the volume begins.
+    pub offset_bytes: Option<u64>,
 }
 
-/// Counters of one mount.
-pub(crate) struct Status {
-    image: String,
-    partition: Option<u32>,
-    offset_bytes: Option<u64>,
+/// Sources of the parts of a status that others know.
+pub struct Sources {
+    /// The device's counts.
+    pub counts: CountsOf,
+    /// The write buffer of a mount.
+    pub buffer: Option<PartOf>,
+    /// Settings that may change.
+    pub settings: PartOf,
+    /// Events of a capture.
+    pub capture: Option<PartOf>,
+    /// What contains the process.
+    pub sandbox: serde_json::Value,
+    /// Bytes of the heap in use, and free ones.
+    pub heap: fn() -> Option<(u64, u64)>,
+}
+
+impl Default for Sources {
+    /// None of them.
+    fn default() -> Sources {
+        Sources {
+            counts: Arc::new(Counts::default),
+            buffer: None,
+            settings: Arc::new(|| serde_json::Value::Null),
+            capture: None,
+            sandbox: serde_json::Value::Null,
+            heap: || None,
+        }
+    }
+}
+
+/// Counters of one served volume.
+pub struct Status {
+    image: Image,
     sync: &'static str,
     log: LogFormat,
     log_unit_bytes: u32,
@@ -95,40 +128,41 @@ pub(crate) struct Status {
     counts: CountsOf,
     buffer: Option<PartOf>,
     settings: PartOf,
-    capture: Option<Arc<Tap>>,
+    capture: Option<PartOf>,
     sandbox: serde_json::Value,
+    heap: fn() -> Option<(u64, u64)>,
     sync_us: Mutex<Histogram<u64>>,
-    /// Requests come through io_uring.
-    pub(crate) by_ring: AtomicBool,
-    pub(crate) kinds: Kinds,
-    /// Reads and writes that the kernel sent.
-    pub(crate) reads: Tally,
-    pub(crate) writes: Tally,
+    transport: Mutex<&'static str>,
+    /// Requests.
+    pub kinds: Kinds,
+    /// Those that read.
+    pub reads: Tally,
+    /// Those that write.
+    pub writes: Tally,
     /// The same by file.
-    pub(crate) traffic: Traffic,
+    pub traffic: Traffic,
 }
 
 impl Status {
-    pub(crate) fn new(
-        image: String,
-        options: &FuseOptions,
+    /// Nothing has been counted yet. Requests come through `transport`.
+    pub fn new(
+        image: Image,
+        options: &MountOptions,
         clock: Arc<dyn Clock>,
+        (transport, names): (&'static str, Names),
         sources: Sources,
     ) -> Status {
-        let sync = options.volume.sync.name();
         let histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)
             .expect("1 to ten minutes with three digits are bounds that a histogram takes");
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(ranks::SYNC_LATENCIES, histogram);
-        let Sources { counts, buffer, settings, capture, sandbox } = sources;
+        let Sources { counts, buffer, settings, capture, sandbox, heap } = sources;
         Status {
             image,
-            partition: options.partition,
-            offset_bytes: options.offset,
-            sync,
-            log: options.volume.log,
-            log_unit_bytes: options.volume.log_unit_bytes,
+            sync: options.sync.name(),
+            log: options.log,
+            log_unit_bytes: options.log_unit_bytes,
             clock,
             began_ns,
             counts,
@@ -136,17 +170,23 @@ impl Status {
             settings,
             capture,
             sandbox,
+            heap,
             sync_us,
-            by_ring: AtomicBool::new(false),
-            kinds: Kinds([const { AtomicU64::new(0) }; KINDS]),
+            transport: Mutex::new(ranks::TRANSPORT, transport),
+            kinds: Kinds { counts: [const { AtomicU64::new(0) }; KINDS], names },
             reads,
             writes,
             traffic: Traffic::default(),
         }
     }
 
+    /// Requests come through this from now on.
+    pub fn set_transport(&self, name: &'static str) {
+        *self.transport.lock() = name;
+    }
+
     /// A synchronous call took `ns` nanoseconds.
-    pub(crate) fn synced(&self, ns: u64) {
+    pub fn synced(&self, ns: u64) {
         self.sync_us.lock().saturating_record((ns / 1000).max(1));
     }
 
@@ -193,14 +233,10 @@ impl Status {
         })
     }
 
-    fn transport(&self) -> &'static str {
-        if self.by_ring.load(Ordering::Relaxed) { "io_uring" } else { "/dev/fuse" }
-    }
-
     /// The part of memory.
-    fn memory(vol: &Volume) -> serde_json::Value {
+    fn memory(&self, vol: &Volume) -> serde_json::Value {
         let MemoryStats { pages, spare_pages, inodes, names, blocks } = vol.memory_stats();
-        let (used, free) = memory::heap_bytes().unzip();
+        let (used, free) = (self.heap)().unzip();
         json!({
             "page_bytes": pages,
             "spare_page_bytes": spare_pages,
@@ -213,31 +249,27 @@ impl Status {
     }
 
     /// The document; with `names` also the files with the most traffic.
-    pub(crate) fn document(&self, vol: &Volume, open_files: u64, names: bool) -> String {
+    pub fn document(&self, vol: &Volume, open_files: u64, names: bool) -> String {
         let block_size = u64::from(vol.statfs().block_size);
         let cache = vol.cache_stats();
         let journal = vol.journal_stats().map(|stats| self.journal(&stats, block_size));
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let asked_pages = load(&self.reads.bytes).div_ceil(block_size.max(1));
         let hits = asked_pages.saturating_sub(cache.pages_read);
-        let capture = self.capture.as_ref().map(|tap| {
-            let CaptureCounts { events, lost } = tap.counts();
-            json!({ "events": events, "lost": lost })
-        });
         let sync = self.sync_us.lock();
         let counts = (self.counts)();
         json!({
             "schema": "syncline.status/1",
-            "image": self.image,
-            "partition": self.partition,
-            "offset_bytes": self.offset_bytes,
+            "image": self.image.path,
+            "partition": self.image.partition,
+            "offset_bytes": self.image.offset_bytes,
             "sync": self.sync,
             "read_only": vol.is_read_only(),
             "latched": vol.latched().map(|err| err.to_string()),
             "shut_down": vol.check_running().is_err(),
             "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
             "open_files": open_files,
-            "transport": self.transport(),
+            "transport": *self.transport.lock(),
             "journal": journal,
             "moments": vol.sync_points().map(|stats| self.sync_points(&stats)),
             "costs": vol.eager_costs().as_ref().map(Status::costs),
@@ -250,7 +282,7 @@ impl Status {
                     hits as f64 / asked_pages as f64
                 },
             },
-            "memory": Status::memory(vol),
+            "memory": self.memory(vol),
             "syncs": {
                 "operations": sync.len(),
                 "latency_us_p50": sync.value_at_quantile(0.5),
@@ -258,7 +290,7 @@ impl Status {
                 "latency_us_max": sync.max(),
             },
             "files": if names { self.traffic.document() } else { json!([]) },
-            "trace": capture,
+            "trace": self.capture.as_ref().map(|capture| capture()),
             "requests": {
                 "reads": load(&self.reads.requests),
                 "read_bytes": load(&self.reads.bytes),

@@ -32,7 +32,7 @@ impl File {
 }
 
 /// The table; see the module.
-pub(crate) struct Traffic {
+pub struct Traffic {
     files: Mutex<FxHashMap<u32, File>>,
     names: Mutex<FxHashMap<u32, Box<[u8]>>>,
 }
@@ -48,7 +48,7 @@ impl Default for Traffic {
 
 impl Traffic {
     /// A name of a file, the last one that was looked up.
-    pub(crate) fn named(&self, ino: u32, name: &[u8]) {
+    pub fn named(&self, ino: u32, name: &[u8]) {
         let mut names = self.names.lock();
         if names.get(&ino).is_some_and(|known| **known == *name) {
             return;
@@ -59,15 +59,18 @@ impl Traffic {
         names.insert(ino, name.into());
     }
 
-    pub(crate) fn read(&self, ino: u32, bytes: usize) {
+    /// Counts a read.
+    pub fn read(&self, ino: u32, bytes: usize) {
         self.change(ino, |file| file.read_bytes += bytes as u64);
     }
 
-    pub(crate) fn written(&self, ino: u32, bytes: usize) {
+    /// Counts a write.
+    pub fn written(&self, ino: u32, bytes: usize) {
         self.change(ino, |file| file.written_bytes += bytes as u64);
     }
 
-    pub(crate) fn synced(&self, ino: u32) {
+    /// Counts a sync.
+    pub fn synced(&self, ino: u32) {
         self.change(ino, |file| file.syncs += 1);
     }
 
