@@ -17,14 +17,15 @@
 //! - One superblock with a usable geometry is enough, or a backup of it. So it checks what a mount
 //!   refuses. No bad block ends the check.
 //! - Memory, for groups in use: one bit a cluster and four bits an inode (two bytes in a group
-//!   whose link counts differ much; 16 bytes more for an inode with 15 or more links). Besides, some
-//!   80 bytes a directory and 16 for each of its extents, one directory's names as hashes, 24 bytes for each user with a quota; at
-//!   most [`FINDINGS_MAX`] findings are kept, the rest counted.
+//!   whose link counts differ much; 16 bytes more for an inode with 15 or more links). Besides,
+//!   some 80 bytes a directory and 16 for each of its extents, one directory's names as hashes, 24
+//!   bytes for each user with a quota; at most [`FINDINGS_MAX`] findings are kept, the rest
+//!   counted.
 //! - No image makes it panic or loop: it enters each block once and limits the depth.
 //!
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. The
-//! log is not replayed: what waits in it is not seen. The check does not judge contents of files, what
-//! is in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
+//! log is not replayed: what waits in it is not seen. The check does not judge contents of files,
+//! what is in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
 //! and `check_kinds.rs`, against images that debugfs broke.
 
 mod bitmaps;

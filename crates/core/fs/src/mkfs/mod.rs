@@ -20,8 +20,8 @@
 //!   request fails, the device holds no file system.
 //! - No clock, no random source and no file is read. /etc/mke2fs.conf is not read: equal options
 //!   give equal bytes on every machine. Usage types (`-T`) are those of the stock file; features
-//!   are those of its ext4 without `orphan_file` and `metadata_csum_seed`, as in Debian 12, because older
-//!   e2fsck and GRUB refuse them.
+//!   are those of its ext4 without `orphan_file` and `metadata_csum_seed`, as in Debian 12, because
+//!   older e2fsck and GRUB refuse them.
 //! - Memory is proportional to the groups (about 64 bytes each) and not to the blocks.
 //!
 //! Assumption: a device is zeroed only if [`Options::zeroed`] says so. Otherwise inode tables (the
@@ -37,7 +37,7 @@
 //! | `packed_meta_blocks` with `-G 1` | free blocks are right | mke2fs counts the tables twice |
 //! | `inline_data` | lost+found has blocks from the start | its first block is not converted |
 //! | a journal in more than 4 extent leaves | refused | only small groups (`-g`) cause it |
-//! | `-E resize` for more descriptors than a group holds | refused | mke2fs combines it with `meta_bg` |
+//! | `-E resize` for more than a group holds | refused | mke2fs combines it with `meta_bg` |
 //! | labels above 16 bytes, unknown usage types | refused | mke2fs cuts and ignores them |
 //! | sectors of a device above 1 KiB | `-b` has to be given | mke2fs raises the block size |
 //! | directory hashes | always marked as signed | mke2fs asks the compiler's `char` |

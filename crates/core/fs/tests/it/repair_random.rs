@@ -120,7 +120,9 @@ const COMPARED: u64 = 7;
 fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
     let stock = TempImage::zeroed(0);
     fs::write(stock.path(), damaged).expect("scratch space");
-    let ran = Command::new("e2fsck").arg("-fy").arg(stock.path()).output().expect("e2fsck runs");
+    // On some damage it goes round for ever.
+    let ran = Command::new("timeout").args(["60", "e2fsck", "-fy"]).arg(stock.path()).output();
+    let ran = ran.expect("e2fsck runs");
     e2fsck_clean(stock.path()).ok()?;
     let said = String::from_utf8_lossy(&ran.stdout);
     // "File /wide/name-109 (inode #34, mod time ...", and below it whose blocks it shares.
