@@ -24,6 +24,7 @@
 
 mod catalog;
 mod document;
+mod finished;
 mod measured;
 mod mixed;
 mod page;
@@ -32,6 +33,7 @@ mod session;
 
 pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
 pub use document::{Compared, Document, Reproduced, SCHEMA};
+pub use finished::Finished;
 pub use measured::Measured;
 pub use mixed::{MIXES, Mix};
 pub use page::page;

@@ -23,6 +23,7 @@ use syncline_nand::Profile;
 use crate::error::{LabError, Result};
 use crate::reproduce::catalog::{Figure, Paper, Row, Time};
 use crate::reproduce::document::{Compared, Reproduced};
+use crate::reproduce::finished::Finished;
 use crate::reproduce::measured::Measured;
 use crate::reproduce::mixed::Mix;
 use crate::reproduce::planned::{self, Planned};
@@ -49,6 +50,8 @@ pub struct Session {
     plots: bool,
     /// The `syncline` program, for rows in real time; none: these are left out.
     program: Option<Box<Program>>,
+    /// Runs of an earlier session, and the place of those of this one.
+    finished: Option<Finished>,
     images: HashMap<(u64, bool), Image>,
     mixes: HashMap<&'static str, PageTrace>,
     done: HashMap<String, Measured>,
@@ -58,12 +61,17 @@ impl Session {
     /// A session that has measured nothing yet.
     pub fn new(full: bool, plots: bool, program: Option<Box<Program>>) -> Session {
         let (images, mixes, done) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Session { full, uncertainty: false, plots, program, images, mixes, done }
+        Session { full, uncertainty: false, plots, program, finished: None, images, mixes, done }
     }
 
     /// The session with runs at the ends of what is open of each device.
     pub fn with_uncertainty(self, uncertainty: bool) -> Session {
         Session { uncertainty, ..self }
+    }
+
+    /// The session with runs taken over from `finished`, and kept there.
+    pub fn with_finished(self, finished: Option<Finished>) -> Session {
+        Session { finished, ..self }
     }
 
     /// Runs of `row` in this session's form.
@@ -123,6 +131,12 @@ impl Session {
         if let Some(known) = self.done.get(&key) {
             return Ok(known.clone());
         }
+        let plots = self.plots && run.bench.as_ref().is_some_and(|bench| bench.plot);
+        // Real time is measured anew, and a plot needs events.
+        let is_kept = run.command.is_none() && !plots;
+        if let Some(known) = self.finished.as_ref().filter(|_| is_kept).and_then(|f| f.get(&key)) {
+            return Ok(known.clone());
+        }
         let measured = if let Some(bench) = &run.bench {
             self.bench(bench, observer)?
         } else if let Some(fjord) = &run.fjord {
@@ -143,6 +157,9 @@ impl Session {
         } else {
             return Err(LabError::Usage(format!("run `{}` is of no kind", run.name)));
         };
+        if let Some(finished) = self.finished.as_mut().filter(|_| is_kept) {
+            finished.add(&key, &measured)?;
+        }
         self.done.insert(key, measured.clone());
         Ok(measured)
     }
