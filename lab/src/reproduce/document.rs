@@ -6,7 +6,7 @@
 use crate::report::{aligned, figure};
 use serde::Serialize;
 
-use crate::reproduce::catalog::{Figure, Paper, Published, Row, Time};
+use crate::reproduce::catalog::{Figure, Paper, Published, Row, Time, reason};
 use crate::reproduce::measured::Measured;
 
 /// Schema name of the document.
@@ -26,16 +26,24 @@ pub struct Compared {
     /// Least and greatest of ours over what published figures leave open of the device; none if
     /// they leave nothing open, or that was not asked for.
     pub range: Option<[f64; 2]>,
+    /// Cause of a difference from the paper of more than a fifth; empty if there is none.
+    pub cause: String,
+    /// Cause of a difference of the short form from the full one; empty if there is none.
+    pub length: String,
 }
 
 impl Compared {
     /// A figure with our value, and those at the ends of what is open of the device.
-    pub fn new(figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
+    pub fn new(row: &Row, figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
         let Figure { name, unit, paper, .. } = figure;
+        let is_far = ours.is_some_and(|ours| paper.is_far_from(ours));
+        let cause = if is_far { reason(&row.causes, name) } else { "" }.to_owned();
+        let length = reason(&row.lengths, name).to_owned();
         let all = || ends.iter().copied().chain(ours);
         let range = [all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max)];
         let range = (!ends.is_empty()).then_some(range);
-        Compared { name: name.clone(), unit: unit.clone(), paper: *paper, ours, range }
+        let (name, unit) = (name.clone(), unit.clone());
+        Compared { name, unit, paper: *paper, ours, range, cause, length }
     }
 
     /// The paper's value as text; empty where it gives none.
@@ -119,7 +127,7 @@ impl Reproduced {
     /// A row without values of ours.
     pub fn not_run(paper: &Paper, row: &Row) -> Reproduced {
         let figures =
-            row.figures.iter().map(|figure| Compared::new(figure, None, Vec::new())).collect();
+            row.figures.iter().map(|figure| Compared::new(row, figure, None, Vec::new())).collect();
         Reproduced::new(paper, row, figures, Vec::new())
     }
 
@@ -132,7 +140,7 @@ impl Reproduced {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, full: bool) -> String {
         let mut text = format!("\n{}  {}: {}\n", self.name, self.place, self.what);
         if !self.figures.is_empty() {
             let head = ["figure", "unit", "paper", "here"].map(str::to_owned).to_vec();
@@ -143,8 +151,21 @@ impl Reproduced {
             let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
             text += &aligned(&rows, 2);
         }
-        let note = self.note();
-        if note.is_empty() { text } else { text + &note + "\n" }
+        let mut notes = vec![self.note()];
+        let mut add = |note: String| {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        };
+        for compared in self.figures.iter().filter(|compared| compared.ours.is_some()) {
+            if !compared.cause.is_empty() {
+                add(compared.cause.clone());
+            }
+            if !full && !compared.length.is_empty() {
+                add(format!("Short form: {}", compared.length));
+            }
+        }
+        notes.iter().filter(|note| !note.is_empty()).fold(text, |text, note| text + note + "\n")
     }
 }
 
@@ -161,6 +182,10 @@ pub struct Document {
 
 /// First line of every form of a document that lacks rows.
 pub(crate) const INTERRUPTED: &str = "Interrupted: rows that are missing were not run.";
+
+/// Line of a document in the short form.
+pub(crate) const SHORT: &str =
+    "Short form, for a quick look: lengths below the papers', which change some figures; --full.";
 
 #[derive(Serialize)]
 struct RowJson<'a> {
@@ -185,6 +210,8 @@ struct FigureJson<'a> {
     ours: Option<f64>,
     ours_text: String,
     range: Option<[f64; 2]>,
+    cause: &'a str,
+    length: &'a str,
 }
 
 impl Document {
@@ -215,6 +242,8 @@ impl Document {
                 ours: compared.ours,
                 ours_text: compared.ours_text(),
                 range: compared.range,
+                cause: &compared.cause,
+                length: &compared.length,
             })
         });
         let document = serde_json::json!({
@@ -229,8 +258,14 @@ impl Document {
 
     /// A table for each row.
     pub fn to_text(&self) -> String {
-        let first = if self.interrupted { format!("{INTERRUPTED}\n") } else { String::new() };
-        self.rows.iter().fold(first, |text, row| text + &row.text())
+        let mut first = String::new();
+        if self.interrupted {
+            first += &format!("{INTERRUPTED}\n");
+        }
+        if !self.full && self.rows.iter().any(|row| !row.figures.is_empty()) {
+            first += &format!("{SHORT}\n");
+        }
+        self.rows.iter().fold(first, |text, row| text + &row.text(self.full))
     }
 
     /// Names, places and subjects, a line each.

@@ -31,7 +31,7 @@ mod page;
 mod planned;
 mod session;
 
-pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
+pub use catalog::{Catalog, Figure, Paper, Published, Reason, Row, Time, differs, reason};
 pub use document::{Compared, Document, Reproduced, SCHEMA};
 pub use finished::Finished;
 pub use measured::Measured;

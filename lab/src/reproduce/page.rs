@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::report::{About, Chart, Layout, Page};
 
 use crate::reproduce::catalog::Catalog;
-use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced};
+use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced, SHORT};
 
 /// One self-contained file.
 pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
@@ -17,7 +17,7 @@ pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
     page.paragraph(if document.full {
         "The papers' lengths. Rows in virtual time give the same figures on every machine."
     } else {
-        "Short form. Rows in virtual time give the same figures on every machine."
+        SHORT
     });
     for paper in &catalog.papers {
         let rows: Vec<&Reproduced> =
@@ -102,6 +102,8 @@ mod tests {
             paper,
             ours: Some(1.0),
             range: None,
+            cause: String::new(),
+            length: String::new(),
         };
         let of = |paper| chart("s", &[&figure(paper)]);
         assert_eq!(of(Published::None).series, ["here"], "no paper without a value");

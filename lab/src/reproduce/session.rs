@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::bench::{
-    Entry as Workload, FJORD_CONFIGS, Fjord, Image, ImageSource, JournalMode, NETWORKS,
-    PHONE_DEVICES, Parameters, Phone, Simulation, Solution, Stack, applications, cost_model, find,
+    BUFFERING_BUSY, Entry as Workload, FJORD_CONFIGS, Fjord, Image, ImageSource, JournalMode,
+    NETWORKS, PHONE_DEVICES, Parameters, Phone, Simulation, Solution, Stack, applications,
+    cost_model, find, waits,
 };
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Pace, PageTrace, Played, VirtualPlayer,
@@ -112,7 +113,7 @@ impl Session {
         let compared = |figure: &Figure| {
             let there = ends.iter().map(|end| ours(figure, end)).collect::<Result<Vec<_>>>()?;
             let there = there.into_iter().flatten().collect();
-            Ok(Compared::new(figure, ours(figure, &measured)?, there))
+            Ok(Compared::new(row, figure, ours(figure, &measured)?, there))
         };
         let figures = row.figures.iter().map(compared);
         let figures = figures
@@ -152,6 +153,8 @@ impl Session {
             self.cache(cache, observer)?
         } else if let Some(cost) = &run.cost {
             self.cost(cost)?
+        } else if let Some(waits) = &run.waits {
+            self.waits(waits, observer)?
         } else if let Some(arguments) = &run.command {
             self.command(arguments)?
         } else {
@@ -186,9 +189,10 @@ impl Session {
         let full = run.full_operations.filter(|_| self.full);
         let parameters = Parameters {
             operations: full.or(run.operations),
-            seed: SEED,
+            seed: run.seed,
             journal_mode: JournalMode::by_name(&run.journal_mode)?,
             sqlite_fsync: run.sqlite_fsync,
+            synchronous: run.synchronous,
             fill_percent: run.fill_percent,
             ..Parameters::default()
         };
@@ -221,7 +225,8 @@ impl Session {
             operations,
             ..Parameters::default()
         };
-        let config = FJORD_CONFIGS.iter().find(|known| known.name == run.config);
+        let mut known = FJORD_CONFIGS.iter().chain([&BUFFERING_BUSY]);
+        let config = known.find(|known| known.name == run.config);
         let config = config.ok_or_else(|| {
             LabError::Usage(format!("no configuration `{}` of a write buffer", run.config))
         })?;
@@ -326,6 +331,16 @@ impl Session {
             .with("flushes", cost.flushes as f64))
     }
 
+    fn waits(&mut self, run: &planned::Waits, observer: &dyn Observer) -> Result<Measured> {
+        let profile = Profile::parse_built_in(&run.device)?;
+        let mount = MountOptions::parse(&run.options)?;
+        let calls = if self.full { run.full_calls } else { run.calls };
+        let image = self.image(2048, false)?;
+        let done = waits((&profile, image, &mount), run.call, run.beside, calls, observer)?;
+        not_stopped(observer)?;
+        Ok(Measured::of(&done))
+    }
+
     /// Runs the program itself; its document has the figures.
     fn command(&self, arguments: &[String]) -> Result<Measured> {
         let command = format!("syncline {}", arguments.join(" "));
@@ -346,8 +361,8 @@ fn key(run: &Planned) -> String {
     fn text(value: &impl Serialize) -> String {
         serde_json::to_string(value).unwrap_or_default()
     }
-    let Planned { bench, fjord, phone, replay, check, cache, cost, command, .. } = run;
-    text(&(bench, fjord, phone, replay, check, cache, cost, command))
+    let Planned { bench, fjord, phone, replay, check, cache, cost, waits, command, .. } = run;
+    text(&(bench, fjord, phone, replay, check, cache, cost, waits, command))
 }
 
 /// The figure of these runs; none if one of them is not in this form.
