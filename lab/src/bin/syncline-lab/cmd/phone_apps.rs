@@ -1,7 +1,7 @@
 //! `bench applications`: nine applications of a phone on simulated storage, in virtual time.
 //!
-//! Every application, device, network, solution and sync mode that is asked for is one run. Ctrl-C ends the
-//! current run; the finished runs are reported.
+//! Every application, device, network, solution and sync mode that is asked for is one run. Ctrl-C
+//! ends the current run; the finished runs are reported.
 
 use syncline_fs::{FsError, MountOptions};
 use syncline_lab::bench::{
