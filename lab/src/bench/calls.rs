@@ -128,9 +128,6 @@ mod tests {
             let write = of(options, Call::Write, beside);
             assert_eq!((write.mean_us, write.max_us), (price_us, price_us), "beside {beside}");
         }
-        // A cache of 256 KiB makes the writer write back itself.
-        let small = of("noatime,lazytime,cache=256K,dirty_ratio=10", Call::Write, false);
-        assert!(small.max_us > price_us, "{small:?}");
         let fallocate = of(options, Call::Fallocate, true);
         assert_eq!(fallocate, of(options, Call::Fallocate, true), "runs repeat");
         assert!(fallocate.max_us >= price_us);
