@@ -32,7 +32,7 @@ use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId};
 use syncline_device::{
     BlockDevice, Clock, MemoryDevice, OffsetDevice, RecordingDevice, VirtualClock,
 };
-use syncline_fs::{MountOptions, Volume};
+use syncline_fs::{LogFormat, MountOptions, Volume};
 use syncline_nand::Profile;
 use syncline_sqlite::seed_sqlite;
 
@@ -110,16 +110,19 @@ pub enum Solution {
     LogAndRam,
     /// fsync of the applications' files returns at once.
     NoSync,
+    /// Both of these: the Fjord of chapter VI.
+    Fjord,
 }
 
 impl Solution {
     /// All, in the order of reports.
-    pub const ALL: [Solution; 5] = [
+    pub const ALL: [Solution; 6] = [
         Solution::None,
         Solution::FastRegion,
         Solution::Stripes,
         Solution::LogAndRam,
         Solution::NoSync,
+        Solution::Fjord,
     ];
 
     /// Name in reports.
@@ -130,7 +133,12 @@ impl Solution {
             Solution::Stripes => "stripes",
             Solution::LogAndRam => "log-ram",
             Solution::NoSync => "no-sync",
+            Solution::Fjord => "fjord",
         }
+    }
+
+    fn has_buffer(self) -> bool {
+        matches!(self, Solution::LogAndRam | Solution::Fjord)
     }
 
     /// The solution of this name.
@@ -154,6 +162,8 @@ pub struct AppRun {
     pub network: String,
     /// Name of the solution.
     pub solution: String,
+    /// Sync mode of the volume; `packed` is eager with packed records.
+    pub sync: String,
     /// From the first step to the last, seconds.
     pub run_s: f64,
     /// Processor time of the application and of its system calls, seconds.
@@ -212,6 +222,10 @@ impl Phone<'_> {
             device: profile.name.clone(),
             network: network.name.to_owned(),
             solution: solution.name().to_owned(),
+            sync: match (self.mount.sync.name(), self.mount.log) {
+                ("eager", LogFormat::Packed) => "packed".to_owned(),
+                (name, _) => name.to_owned(),
+            },
             ..spent
         })
     }
@@ -225,18 +239,18 @@ impl Phone<'_> {
             Solution::FastRegion => (vec![profile], Layout::FastRegion(FAST_BYTES)),
             _ => (vec![profile], Layout::One),
         };
-        let contents = match solution {
-            Solution::LogAndRam => larger(&image, home_bytes + LOG_BYTES)?,
-            _ => image,
+        let contents = match solution.has_buffer() {
+            true => larger(&image, home_bytes + LOG_BYTES)?,
+            false => image,
         };
         let storage = Arc::new(Storage::new(&profiles, layout, contents, clock.clone())?);
         let recording = Arc::new(RecordingDevice::new(storage.clone()));
-        let buffer = match solution {
-            Solution::LogAndRam => Some(buffer(recording.clone(), home_bytes, clock.clone())?),
-            _ => None,
+        let buffer = match solution.has_buffer() {
+            true => Some(buffer(recording.clone(), home_bytes, clock.clone())?),
+            false => None,
         };
         let mut mount = self.mount.clone();
-        if solution == Solution::NoSync {
+        if matches!(solution, Solution::NoSync | Solution::Fjord) {
             mount.relaxed.push("*".to_owned());
         }
         Ok(Stack { clock, storage, recording, buffer, mount })
@@ -300,6 +314,7 @@ impl Phone<'_> {
             device: String::new(),
             network: String::new(),
             solution: String::new(),
+            sync: String::new(),
             run_s: seconds(run_ns),
             cpu_s: seconds(cpu_ns),
             network_s: seconds(network_ns),

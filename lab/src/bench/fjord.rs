@@ -71,6 +71,8 @@ pub struct FjordConfig {
     pub relaxed_fsync: bool,
     /// Their data may stay in RAM across flushes.
     pub relaxed_data: bool,
+    /// Drained and cleaned while no request comes.
+    pub idle_work: bool,
 }
 
 const NATIVE: FjordConfig = FjordConfig {
@@ -79,6 +81,7 @@ const NATIVE: FjordConfig = FjordConfig {
     log: Ring::None,
     relaxed_fsync: false,
     relaxed_data: false,
+    idle_work: true,
 };
 const LOG: FjordConfig = FjordConfig { name: "log", log: Ring::Long, ..NATIVE };
 const RAM: FjordConfig = FjordConfig { name: "ram", ram: true, ..NATIVE };
@@ -86,6 +89,12 @@ const BOTH: FjordConfig = FjordConfig { name: "both", ram: true, ..LOG };
 const RELAXED: FjordConfig = FjordConfig { relaxed_fsync: true, relaxed_data: true, ..NATIVE };
 const RELAXED_BOTH: FjordConfig =
     FjordConfig { name: "relaxed-both", ram: true, log: Ring::Long, ..RELAXED };
+
+const BUFFERING: FjordConfig = FjordConfig { name: "buffering", relaxed_data: true, ..BOTH };
+
+/// Buffering that never takes a pause of the application for idle time.
+pub const BUFFERING_BUSY: FjordConfig =
+    FjordConfig { name: "buffering-busy", idle_work: false, ..BUFFERING };
 
 /// The six of the paper, its two halves alone (table 10), and those with a log in steady state.
 pub const FJORD_CONFIGS: [FjordConfig; 11] = [
@@ -96,7 +105,7 @@ pub const FJORD_CONFIGS: [FjordConfig; 11] = [
     FjordConfig { name: "relaxed-ram", ram: true, ..RELAXED },
     RELAXED_BOTH,
     FjordConfig { name: "fsync-control", relaxed_fsync: true, ..NATIVE },
-    FjordConfig { name: "buffering", relaxed_data: true, ..BOTH },
+    BUFFERING,
     FjordConfig { name: "log-steady", log: Ring::Short, ..LOG },
     FjordConfig { name: "both-steady", log: Ring::Short, ..BOTH },
     FjordConfig { name: "relaxed-both-steady", log: Ring::Short, ..RELAXED_BOTH },
@@ -299,7 +308,8 @@ impl<'a> Fjord<'a> {
         }
         let defaults = BufferOptions::default();
         let ram_bytes = if config.ram { defaults.ram_bytes } else { 0 };
-        let options = BufferOptions { ram_bytes, ..defaults };
+        let idle_after = if config.idle_work { defaults.idle_after } else { Duration::MAX };
+        let options = BufferOptions { ram_bytes, idle_after, ..defaults };
         let clock: Arc<dyn Clock> = stack.clock.clone();
         let buffer = Buffer::open_measured(self.home(stack)?, area, options, Some(clock))?;
         Ok(Some(Arc::new(buffer)))

@@ -34,6 +34,7 @@
 mod aging;
 mod allocation;
 mod applications;
+mod calls;
 pub mod cost_model;
 mod fjord;
 mod image;
@@ -53,9 +54,10 @@ pub use applications::{
     APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
     applications_json, applications_table, phone_applications,
 };
+pub use calls::{Call, Waits, waits};
 pub use fjord::{
-    FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
-    fjord_table,
+    BUFFERING_BUSY, FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring,
+    fjord_json, fjord_table,
 };
 pub use image::{Image, ImageSource};
 pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};

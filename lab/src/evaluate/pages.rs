@@ -170,7 +170,8 @@ impl PageGather {
 
     /// The object of a record, a new one if it is new.
     fn object(&mut self, record: &Record) -> Option<usize> {
-        if !record.file.is_some() {
+        // The addresses of a block trace are the device's, whatever the file.
+        if !record.file.is_some() || self.kind == TraceKind::Block {
             // A system call on no known file.
             return (self.kind != TraceKind::Syscall).then(|| self.device(record.device));
         }

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A value of a paper is a number, or two where it gives a range; a figure without one has ours
-//! only. A row with `why` cannot be run here and says why. Tested here and in
-//! `lab/tests/reproduce`.
+//! only. A row with `why` cannot be run here and says why. `cause` tells why figures differ from
+//! the paper by more than a fifth, `length` why the short form differs from the full one by that.
+//! Tested here and in `lab/tests/reproduce`.
 
 use std::collections::BTreeMap;
 
@@ -84,6 +85,12 @@ pub struct Row {
     /// Reason why it is not run, for [`Time::None`].
     #[serde(default)]
     pub why: String,
+    /// Causes of differences from the paper of more than a fifth.
+    #[serde(default, rename = "cause")]
+    pub causes: Vec<Reason>,
+    /// Causes of differences of the short form from the full one of more than a fifth.
+    #[serde(default, rename = "length")]
+    pub lengths: Vec<Reason>,
     /// Command of a reader who wants to vary it; empty: `syncline-lab reproduce` alone.
     #[serde(default)]
     pub command: String,
@@ -93,6 +100,36 @@ pub struct Row {
     /// The figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
+}
+
+/// A cause, and the figures that it is of.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reason {
+    /// Part of the names of the figures; empty: all of the row.
+    #[serde(default)]
+    pub of: String,
+    /// The cause.
+    pub text: String,
+}
+
+/// The first of `reasons` that is of `figure`; empty without one.
+pub fn reason<'r>(reasons: &'r [Reason], figure: &str) -> &'r str {
+    reasons.iter().find(|reason| figure.contains(&reason.of)).map_or("", |reason| &reason.text)
+}
+
+/// Share by which two values may differ without a cause.
+const FIFTH: f64 = 0.2;
+
+/// True if the values differ in sign, or by more than a fifth of `of`.
+pub fn differs(value: f64, of: f64) -> bool {
+    // What rounds to zero is zero.
+    let zero = |value: f64| value.abs() < 0.005;
+    match (zero(value), zero(of)) {
+        (true, true) => false,
+        (false, false) if value.signum() == of.signum() => (value - of).abs() > FIFTH * of.abs(),
+        _ => true,
+    }
 }
 
 /// A value of a paper.
@@ -116,6 +153,13 @@ impl Published {
             Published::One(value) => Some([value, value]),
             Published::Range(bounds) => Some(bounds),
         }
+    }
+
+    /// True if `ours` lies outside of the paper's value or range by more than a fifth.
+    pub fn is_far_from(&self, ours: f64) -> bool {
+        let Some([low, high]) = self.bounds() else { return false };
+        let outside = ours < low || ours > high;
+        outside && differs(ours, if ours < low { low } else { high })
     }
 }
 
@@ -272,6 +316,28 @@ mod tests {
             let err = row(&bad).expect_err(&bad).to_string();
             assert!(err.contains(why), "{bad}: {err}");
         }
+    }
+
+    #[test]
+    fn a_fifth_more_or_another_sign_is_far() {
+        let far = [(1.3, 1.0), (0.7, 1.0), (-0.1, 1.0), (0.0, 1.0), (1.0, 0.0), (25.5, -25.0)];
+        for (value, of) in far {
+            assert!(differs(value, of), "{value} {of}");
+        }
+        for (value, of) in [(1.15, 1.0), (-1.15, -1.0), (0.001, 0.0), (0.001, -0.001)] {
+            assert!(!differs(value, of), "{value} {of}");
+        }
+        let range = Published::Range([10.0, 20.0]);
+        assert!(!range.is_far_from(8.5) && !range.is_far_from(15.0) && range.is_far_from(7.0));
+        assert!(range.is_far_from(24.5) && !Published::None.is_far_from(1.0));
+    }
+
+    #[test]
+    fn the_first_reason_whose_words_a_figure_has_is_its_cause() {
+        let reason_of = |of: &str, text: &str| Reason { of: of.to_owned(), text: text.to_owned() };
+        let reasons = [reason_of("read", "a"), reason_of("", "b")];
+        assert_eq!(["x, read", "x, written"].map(|name| reason(&reasons, name)), ["a", "b"]);
+        assert_eq!(reason(&reasons[..1], "written"), "");
     }
 
     #[test]

@@ -6,16 +6,11 @@
 use crate::report::{aligned, figure};
 use serde::Serialize;
 
-use crate::reproduce::catalog::{Figure, Paper, Published, Row, Time};
+use crate::reproduce::catalog::{Figure, Paper, Published, Row, Time, reason};
 use crate::reproduce::measured::Measured;
 
 /// Schema name of the document.
 pub const SCHEMA: &str = "syncline.reproduce/1";
-
-/// Share of a printed value by which one that agrees differs at most.
-pub(crate) const NEAR: f64 = 0.25;
-/// The same of one in per cent, in points.
-pub(crate) const NEAR_POINTS: f64 = 5.0;
 
 /// How our value is to the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +36,10 @@ pub struct Compared {
     /// Least and greatest of ours over what published figures leave open of the device; none if
     /// they leave nothing open, or that was not asked for.
     pub range: Option<[f64; 2]>,
+    /// Cause of a difference from the paper of more than a fifth; empty if there is none.
+    pub cause: String,
+    /// Cause of a difference of the short form from the full one; empty if there is none.
+    pub length: String,
 }
 
 impl Compared {
@@ -48,23 +47,23 @@ impl Compared {
     pub fn new(row: &Row, figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
         let Figure { name, unit, paper, .. } = figure;
         let quantity = row.quantity_of(figure).cloned().unwrap_or_default();
+        let is_far = ours.is_some_and(|ours| paper.is_far_from(ours));
+        let cause = if is_far { reason(&row.causes, name) } else { "" }.to_owned();
+        let length = reason(&row.lengths, name).to_owned();
         let all = || ends.iter().copied().chain(ours);
         let range = [all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max)];
         let range = (!ends.is_empty()).then_some(range);
-        Compared { name: name.clone(), quantity, unit: unit.clone(), paper: *paper, ours, range }
+        let (name, unit) = (name.clone(), unit.clone());
+        Compared { name, quantity, unit, paper: *paper, ours, range, cause, length }
     }
 
     /// How ours is to the paper's; none where one of them is missing.
-    ///
-    /// They agree if ours is within [`NEAR`] of the printed value, or within [`NEAR_POINTS`] of one
-    /// in per cent.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        let ([low, high], ours) = self.paper.bounds().zip(self.ours)?;
-        let points = if self.unit == "%" { NEAR_POINTS } else { 0.0 };
+        let ([low, _], ours) = self.paper.bounds().zip(self.ours)?;
         Some(match ours {
-            _ if ours < low - (low.abs() * NEAR).max(points) => Verdict::Lower,
-            _ if ours > high + (high.abs() * NEAR).max(points) => Verdict::Higher,
-            _ => Verdict::Agrees,
+            _ if !self.paper.is_far_from(ours) => Verdict::Agrees,
+            _ if ours < low => Verdict::Lower,
+            _ => Verdict::Higher,
         })
     }
 
@@ -162,7 +161,7 @@ impl Reproduced {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, full: bool) -> String {
         let mut text = format!("\n{}  {}: {}\n", self.name, self.place, self.what);
         if !self.figures.is_empty() {
             let head = ["figure", "unit", "paper", "here"].map(str::to_owned).to_vec();
@@ -173,8 +172,21 @@ impl Reproduced {
             let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
             text += &aligned(&rows, 2);
         }
-        let note = self.note();
-        if note.is_empty() { text } else { text + &note + "\n" }
+        let mut notes = vec![self.note()];
+        let mut add = |note: String| {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        };
+        for compared in self.figures.iter().filter(|compared| compared.ours.is_some()) {
+            if !compared.cause.is_empty() {
+                add(compared.cause.clone());
+            }
+            if !full && !compared.length.is_empty() {
+                add(format!("Short form: {}", compared.length));
+            }
+        }
+        notes.iter().filter(|note| !note.is_empty()).fold(text, |text, note| text + note + "\n")
     }
 }
 
@@ -191,6 +203,10 @@ pub struct Document {
 
 /// First line of every form of a document that lacks rows.
 pub(crate) const INTERRUPTED: &str = "Interrupted: rows that are missing were not run.";
+
+/// Line of a document in the short form.
+pub(crate) const SHORT: &str =
+    "Short form, for a quick look: lengths below the papers', which change some figures; --full.";
 
 #[derive(Serialize)]
 struct RowJson<'a> {
@@ -215,6 +231,8 @@ struct FigureJson<'a> {
     ours: Option<f64>,
     ours_text: String,
     range: Option<[f64; 2]>,
+    cause: &'a str,
+    length: &'a str,
 }
 
 impl Document {
@@ -245,6 +263,8 @@ impl Document {
                 ours: compared.ours,
                 ours_text: compared.ours_text(),
                 range: compared.range,
+                cause: &compared.cause,
+                length: &compared.length,
             })
         });
         let document = serde_json::json!({
@@ -259,8 +279,14 @@ impl Document {
 
     /// A table for each row.
     pub fn to_text(&self) -> String {
-        let first = if self.interrupted { format!("{INTERRUPTED}\n") } else { String::new() };
-        self.rows.iter().fold(first, |text, row| text + &row.text())
+        let mut first = String::new();
+        if self.interrupted {
+            first += &format!("{INTERRUPTED}\n");
+        }
+        if !self.full && self.rows.iter().any(|row| !row.figures.is_empty()) {
+            first += &format!("{SHORT}\n");
+        }
+        self.rows.iter().fold(first, |text, row| text + &row.text(self.full))
     }
 
     /// Names, places and subjects, a line each.

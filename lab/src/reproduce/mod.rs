@@ -24,14 +24,16 @@
 
 mod catalog;
 mod document;
+mod finished;
 mod measured;
 mod mixed;
 mod page;
 mod planned;
 mod session;
 
-pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
+pub use catalog::{Catalog, Figure, Paper, Published, Reason, Row, Time, differs, reason};
 pub use document::{Compared, Document, Reproduced, SCHEMA};
+pub use finished::Finished;
 pub use measured::Measured;
 pub use mixed::{MIXES, Mix};
 pub use page::page;

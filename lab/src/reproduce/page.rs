@@ -16,9 +16,7 @@ use std::fmt::Write;
 use crate::report::{About, Page, Strip, escape};
 
 use crate::reproduce::catalog::Catalog;
-use crate::reproduce::document::{
-    Compared, Document, INTERRUPTED, NEAR, NEAR_POINTS, Reproduced, Verdict,
-};
+use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced, SHORT, Verdict};
 
 /// Figures of a table; those behind are in one beside it, on the same scale.
 const FIGURES_MAX: usize = 24;
@@ -29,7 +27,7 @@ pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
     if document.interrupted {
         page.paragraph(INTERRUPTED);
     }
-    let form = if document.full { "The papers' lengths." } else { "Short form." };
+    let form = if document.full { "The papers' lengths." } else { SHORT };
     page.paragraph(&format!(
         "{form} Rows in virtual time give the same figures on every machine. {}",
         summary(&document.rows)
@@ -60,11 +58,9 @@ fn summary(rows: &[Reproduced]) -> String {
     let sum = |verdict| rows.iter().map(|row| count(&row.figures, verdict)).sum::<usize>();
     let [agree, lower, higher] = [Verdict::Agrees, Verdict::Lower, Verdict::Higher].map(sum);
     format!(
-        "Of {} values that the papers print, {agree} agree: ours is within {:.0} % of the printed \
-         one, or within {NEAR_POINTS} points of one in per cent. {lower} are lower here, {higher} \
-         higher.",
-        agree + lower + higher,
-        NEAR * 100.0
+        "Of {} values that the papers print, {agree} agree: ours differs by less than a fifth. \
+         {lower} are lower here, {higher} higher.",
+        agree + lower + higher
     )
 }
 
@@ -211,17 +207,19 @@ mod tests {
             paper,
             ours: Some(ours),
             range: None,
+            cause: String::new(),
+            length: String::new(),
         }
     }
 
     #[test]
-    fn values_agree_within_a_quarter_or_some_points() {
+    fn values_agree_within_a_fifth() {
         let verdict = |unit, paper, ours| figure(unit, "q", paper, ours).verdict();
         assert_eq!(verdict("s", Published::None, 1.0), None);
-        assert_eq!(verdict("s", Published::One(8.0), 10.0), Some(Verdict::Agrees));
+        assert_eq!(verdict("s", Published::One(8.0), 9.5), Some(Verdict::Agrees));
         assert_eq!(verdict("s", Published::One(8.0), 10.1), Some(Verdict::Higher));
         assert_eq!(verdict("s", Published::Range([8.0, 20.0]), 5.9), Some(Verdict::Lower));
-        assert_eq!(verdict("%", Published::One(-2.0), 2.9), Some(Verdict::Agrees));
+        assert_eq!(verdict("%", Published::One(-2.0), 2.9), Some(Verdict::Higher));
         assert_eq!(verdict("%", Published::One(-60.0), -40.0), Some(Verdict::Higher));
     }
 

@@ -3,6 +3,7 @@
 //! Adding a kind of run is a struct here, a field of [`Planned`], and an arm of `Session::make`.
 
 use crate::bench::cost_model::Locality;
+use crate::bench::{Call, Synchronous};
 use serde::{Deserialize, Serialize};
 use syncline_nand::{Profile, calibration};
 
@@ -19,6 +20,8 @@ pub enum Form {
     Percent,
     /// A quotient as the change in per cent.
     Change,
+    /// A quotient as what it is less than one, in per cent.
+    Less,
 }
 
 impl Form {
@@ -28,6 +31,7 @@ impl Form {
             Form::Plain => value,
             Form::Percent => value * 100.0,
             Form::Change => (value - 1.0) * 100.0,
+            Form::Less => (1.0 - value) * 100.0,
         }
     }
 }
@@ -55,6 +59,8 @@ pub struct Planned {
     pub cache: Option<Cache>,
     /// Syncs against the equations of their cost.
     pub cost: Option<Cost>,
+    /// Waits of single calls.
+    pub waits: Option<Waits>,
     /// A command in real time: arguments of `syncline` that end with a JSON document on standard
     /// output.
     pub command: Option<Vec<String>>,
@@ -63,7 +69,7 @@ pub struct Planned {
 impl Planned {
     /// The device of the run, to be read or replaced.
     fn device(&mut self) -> Option<&mut String> {
-        let Planned { bench, fjord, phone, replay, check, cache, .. } = self;
+        let Planned { bench, fjord, phone, replay, check, cache, waits, .. } = self;
         let devices = [
             bench.as_mut().map(|run| &mut run.device),
             fjord.as_mut().map(|run| &mut run.device),
@@ -71,6 +77,7 @@ impl Planned {
             replay.as_mut().map(|run| &mut run.device),
             check.as_mut().map(|run| &mut run.device),
             cache.as_mut().map(|run| &mut run.device),
+            waits.as_mut().map(|run| &mut run.device),
         ];
         devices.into_iter().flatten().next()
     }
@@ -100,6 +107,7 @@ impl Planned {
             self.check.is_some(),
             self.cache.is_some(),
             self.cost.is_some(),
+            self.waits.is_some(),
             self.command.is_some(),
         ]
         .into_iter()
@@ -124,12 +132,18 @@ pub struct Bench {
     /// SQLite calls fsync where it would call fdatasync.
     #[serde(default)]
     pub sqlite_fsync: bool,
+    /// SQLite's `synchronous`.
+    #[serde(default = "full")]
+    pub synchronous: Synchronous,
     /// Operations of the short form; none: the workload's.
     pub operations: Option<u64>,
     /// Operations of the full form; none: as in the short one.
     pub full_operations: Option<u64>,
     /// Share of the volume in use before, in per cent.
     pub fill_percent: Option<u32>,
+    /// Seed of everything random.
+    #[serde(default = "seed")]
+    pub seed: u64,
     /// Size of the volume, MiB.
     #[serde(default = "two_gib")]
     pub size_mib: u64,
@@ -140,6 +154,14 @@ pub struct Bench {
 
 fn delete() -> String {
     "delete".to_owned()
+}
+
+fn full() -> Synchronous {
+    Synchronous::Full
+}
+
+fn seed() -> u64 {
+    1
 }
 
 fn two_gib() -> u64 {
@@ -244,4 +266,23 @@ pub struct Cost {
     pub sync: String,
     /// Files that are synced.
     pub locality: Locality,
+}
+
+/// Calls on a simulated device, one after the other.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waits {
+    /// The call.
+    pub call: Call,
+    /// True if another file is truncated and synced before each.
+    #[serde(default)]
+    pub beside: bool,
+    /// Profile with overrides.
+    pub device: String,
+    /// Mount options.
+    pub options: String,
+    /// Calls of the short form.
+    pub calls: u64,
+    /// Calls of the full form.
+    pub full_calls: u64,
 }

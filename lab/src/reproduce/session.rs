@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::bench::{
-    Entry as Workload, FJORD_CONFIGS, Fjord, Image, ImageSource, JournalMode, NETWORKS,
-    PHONE_DEVICES, Parameters, Phone, Simulation, Solution, Stack, applications, cost_model, find,
+    BUFFERING_BUSY, Entry as Workload, FJORD_CONFIGS, Fjord, Image, ImageSource, JournalMode,
+    NETWORKS, PHONE_DEVICES, Parameters, Phone, Simulation, Solution, Stack, applications,
+    cost_model, find, waits,
 };
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Pace, PageTrace, Played, VirtualPlayer,
@@ -23,6 +24,7 @@ use syncline_nand::Profile;
 use crate::error::{LabError, Result};
 use crate::reproduce::catalog::{Figure, Paper, Row, Time};
 use crate::reproduce::document::{Compared, Reproduced};
+use crate::reproduce::finished::Finished;
 use crate::reproduce::measured::Measured;
 use crate::reproduce::mixed::Mix;
 use crate::reproduce::planned::{self, Planned};
@@ -49,6 +51,8 @@ pub struct Session {
     plots: bool,
     /// The `syncline` program, for rows in real time; none: these are left out.
     program: Option<Box<Program>>,
+    /// Runs of an earlier session, and the place of those of this one.
+    finished: Option<Finished>,
     images: HashMap<(u64, bool), Image>,
     mixes: HashMap<&'static str, PageTrace>,
     done: HashMap<String, Measured>,
@@ -58,12 +62,17 @@ impl Session {
     /// A session that has measured nothing yet.
     pub fn new(full: bool, plots: bool, program: Option<Box<Program>>) -> Session {
         let (images, mixes, done) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Session { full, uncertainty: false, plots, program, images, mixes, done }
+        Session { full, uncertainty: false, plots, program, finished: None, images, mixes, done }
     }
 
     /// The session with runs at the ends of what is open of each device.
     pub fn with_uncertainty(self, uncertainty: bool) -> Session {
         Session { uncertainty, ..self }
+    }
+
+    /// The session with runs taken over from `finished`, and kept there.
+    pub fn with_finished(self, finished: Option<Finished>) -> Session {
+        Session { finished, ..self }
     }
 
     /// Runs of `row` in this session's form.
@@ -123,6 +132,12 @@ impl Session {
         if let Some(known) = self.done.get(&key) {
             return Ok(known.clone());
         }
+        let plots = self.plots && run.bench.as_ref().is_some_and(|bench| bench.plot);
+        // Real time is measured anew, and a plot needs events.
+        let is_kept = run.command.is_none() && !plots;
+        if let Some(known) = self.finished.as_ref().filter(|_| is_kept).and_then(|f| f.get(&key)) {
+            return Ok(known.clone());
+        }
         let measured = if let Some(bench) = &run.bench {
             self.bench(bench, observer)?
         } else if let Some(fjord) = &run.fjord {
@@ -138,11 +153,16 @@ impl Session {
             self.cache(cache, observer)?
         } else if let Some(cost) = &run.cost {
             self.cost(cost)?
+        } else if let Some(waits) = &run.waits {
+            self.waits(waits, observer)?
         } else if let Some(arguments) = &run.command {
             self.command(arguments)?
         } else {
             return Err(LabError::Usage(format!("run `{}` is of no kind", run.name)));
         };
+        if let Some(finished) = self.finished.as_mut().filter(|_| is_kept) {
+            finished.add(&key, &measured)?;
+        }
         self.done.insert(key, measured.clone());
         Ok(measured)
     }
@@ -169,9 +189,10 @@ impl Session {
         let full = run.full_operations.filter(|_| self.full);
         let parameters = Parameters {
             operations: full.or(run.operations),
-            seed: SEED,
+            seed: run.seed,
             journal_mode: JournalMode::by_name(&run.journal_mode)?,
             sqlite_fsync: run.sqlite_fsync,
+            synchronous: run.synchronous,
             fill_percent: run.fill_percent,
             ..Parameters::default()
         };
@@ -204,7 +225,8 @@ impl Session {
             operations,
             ..Parameters::default()
         };
-        let config = FJORD_CONFIGS.iter().find(|known| known.name == run.config);
+        let mut known = FJORD_CONFIGS.iter().chain([&BUFFERING_BUSY]);
+        let config = known.find(|known| known.name == run.config);
         let config = config.ok_or_else(|| {
             LabError::Usage(format!("no configuration `{}` of a write buffer", run.config))
         })?;
@@ -309,6 +331,16 @@ impl Session {
             .with("flushes", cost.flushes as f64))
     }
 
+    fn waits(&mut self, run: &planned::Waits, observer: &dyn Observer) -> Result<Measured> {
+        let profile = Profile::parse_built_in(&run.device)?;
+        let mount = MountOptions::parse(&run.options)?;
+        let calls = if self.full { run.full_calls } else { run.calls };
+        let image = self.image(2048, false)?;
+        let done = waits((&profile, image, &mount), run.call, run.beside, calls, observer)?;
+        not_stopped(observer)?;
+        Ok(Measured::of(&done))
+    }
+
     /// Runs the program itself; its document has the figures.
     fn command(&self, arguments: &[String]) -> Result<Measured> {
         let command = format!("syncline {}", arguments.join(" "));
@@ -329,8 +361,8 @@ fn key(run: &Planned) -> String {
     fn text(value: &impl Serialize) -> String {
         serde_json::to_string(value).unwrap_or_default()
     }
-    let Planned { bench, fjord, phone, replay, check, cache, cost, command, .. } = run;
-    text(&(bench, fjord, phone, replay, check, cache, cost, command))
+    let Planned { bench, fjord, phone, replay, check, cache, cost, waits, command, .. } = run;
+    text(&(bench, fjord, phone, replay, check, cache, cost, waits, command))
 }
 
 /// The figure of these runs; none if one of them is not in this form.

@@ -189,7 +189,8 @@ impl<W: Write> Exporter<W> {
             self.file(record).unwrap_or(record.device.into()),
             record.process,
             record.offset_bytes / 512,
-            record.len_bytes.div_ceil(512),
+            // Every sector that it touches.
+            (record.offset_bytes % 512 + record.len_bytes).div_ceil(512),
             u8::from(record.flags.has(Flags::SYNC)),
         );
         self.out.write_all(text.as_bytes()).map_err(failed)

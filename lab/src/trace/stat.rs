@@ -106,9 +106,11 @@ struct Written {
     sync_calls: u64,
 }
 
-/// End of the last access, in bytes.
+/// Ends of the last accesses, in bytes.
 #[derive(Default)]
 struct Ends {
+    /// Of the file or device, in the order of first access.
+    number: u64,
     read: u64,
     write: u64,
     burst: u64,
@@ -180,7 +182,10 @@ impl Gather {
         direction.calls += 1;
         direction.bytes = direction.bytes.saturating_add(record.len_bytes);
         direction.sizes.add(record.len_bytes);
-        let ends = self.ends.entry((record.device, space)).or_default();
+        let number = self.ends.len() as u64;
+        let ends = self.ends.entry((record.device, space));
+        let ends = ends.or_insert_with(|| Ends { number, ..Ends::default() });
+        let place = ends.number.wrapping_mul(1 << 40);
         let end = if write { &mut ends.write } else { &mut ends.read };
         let follows = *end == record.offset_bytes && direction.calls > 1;
         if follows {
@@ -197,10 +202,9 @@ impl Gather {
         }
         let first = record.offset_bytes / PAGE_BYTES;
         let last = record.offset_bytes.saturating_add(record.len_bytes.max(1) - 1) / PAGE_BYTES;
-        // Pages of different files are different pages.
-        let file = (space.index().map_or(0, |n| n as u64 + 1)).wrapping_mul(1 << 40);
+        // Pages of different files or devices are different pages.
         for page in (first..=last).take(PAGES_PER_ACCESS_MAX as usize) {
-            self.distances.access(page.wrapping_add(file), write, record.time_ns);
+            self.distances.access(page.wrapping_add(place), write, record.time_ns);
         }
     }
 

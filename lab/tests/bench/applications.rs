@@ -24,6 +24,10 @@ impl Bench {
         let network = &NETWORKS[network];
         phone.run(name, &profile, &builtin, network, solution, &Unobserved).unwrap()
     }
+
+    fn with(&self, options: &str) -> Bench {
+        Bench { image: self.image, mount: MountOptions::parse(options).unwrap() }
+    }
 }
 
 #[test]
@@ -55,6 +59,30 @@ fn a_poor_card_costs_more_than_a_slow_network() {
 }
 
 #[test]
+fn sync_modes_and_relaxed_files_save_time_and_wear() {
+    let Some(bench) = Bench::new("sync_modes_and_relaxed_files_save_time_and_wear") else { return };
+    let run = |options| bench.with(options).run("facebook", "sd-kingston", 0, Solution::None);
+    let ordered = run("sync=ordered");
+    assert_eq!(ordered.sync, "ordered");
+    assert!(ordered.counts.nand_page_programs > 0 && ordered.counts.nand_erases > 0);
+    for (options, name) in [
+        ("sync=eager", "eager"),
+        ("sync=eager,log=packed", "packed"),
+        ("sync=periodic", "periodic"),
+        ("sync=ordered,relaxed=*", "ordered"),
+    ] {
+        let with = run(options);
+        assert_eq!(with.sync, name);
+        assert!(with.run_s < ordered.run_s, "{options}: {} s", with.run_s);
+        let (erases, before) = (with.counts.nand_erases, ordered.counts.nand_erases);
+        assert!(erases < before, "{options}: {erases} erases, ordered {before}");
+    }
+    // The solution is the option.
+    let no_sync = bench.run("facebook", "sd-kingston", 0, Solution::NoSync);
+    assert_eq!(no_sync.run_s, run("sync=ordered,relaxed=*").run_s);
+}
+
+#[test]
 fn pilot_solutions_help_a_poor_card() {
     let Some(bench) = Bench::new("pilot_solutions_help_a_poor_card") else { return };
     let run = |solution| bench.run("webbench", "sd-kingston", 0, solution);
@@ -62,6 +90,12 @@ fn pilot_solutions_help_a_poor_card() {
     for solution in [Solution::FastRegion, Solution::LogAndRam, Solution::NoSync] {
         let with = run(solution);
         assert!(with.run_s < alone.run_s, "{}: {} s", solution.name(), with.run_s);
+    }
+    // Log, RAM and relaxed fsync together are better than each.
+    let fjord = run(Solution::Fjord).run_s;
+    for solution in [Solution::LogAndRam, Solution::NoSync] {
+        let alone = run(solution).run_s;
+        assert!(fjord <= alone, "{}: {alone} s, fjord {fjord} s", solution.name());
     }
     let err = Solution::by_name("raid").unwrap_err().to_string();
     assert!(err.contains("fast-region, stripes"), "{err}");

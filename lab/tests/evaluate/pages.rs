@@ -45,6 +45,15 @@ fn a_device_keeps_its_addresses_and_the_next_one_follows() {
     assert_eq!(all(&trace), [(7, 'w'), (8 + 3, 'w'), (0, 'w')]);
 }
 
+#[test]
+fn a_block_trace_keeps_the_device_s_addresses_whatever_the_files() {
+    let mut names = Names::default();
+    let [a, b] = ["/a", "/b"].map(|name| names.intern(name));
+    let on = |file, page: u64| Record { file, ..Record::new(0, Op::Write).range(page * 4096, 1) };
+    let trace = pages_of(TraceKind::Block, &names, &[on(a, 7), on(b, 3), on(a, 0)]);
+    assert_eq!(all(&trace), [(7, 'w'), (3, 'w'), (0, 'w')]);
+}
+
 /// Pages by name as a file system has them, on every operation in turn.
 #[test]
 fn lost_pages_are_those_of_a_plain_model() {

@@ -137,6 +137,32 @@ fn pages_of_two_devices_are_different_pages() {
 }
 
 #[test]
+fn pages_of_files_stay_apart_in_an_export_of_requests() {
+    let mut names = Names::default();
+    let (a, b) = (names.intern("/a"), names.intern("/b"));
+    let at = |file, op, offset, len| Record { file, ..Record::new(0, op).range(offset, len) };
+    // The last one ends in a sector of the next page.
+    let records = [
+        at(a, Op::Write, 0, 4096),
+        at(b, Op::Write, 0, 4096),
+        at(a, Op::Read, 0, 4096),
+        at(b, Op::Write, 4000, 200),
+    ];
+    let text = export(ExportFormat::BlkparseCsv, &names, &records);
+    let mut back = Vec::new();
+    Import::open(&text[..], &ImportOptions::default()).unwrap().run(&mut back).unwrap();
+    let pages = |kind, names: &Names, records: &[Record]| {
+        let mut gather = Gather::new(kind);
+        records.iter().for_each(|record| gather.record(names, record).unwrap());
+        let found = gather.finish(names);
+        (found.first_accesses, found.reuse_distance_pages.counts)
+    };
+    let (first, reuse) = pages(TraceKind::Page, &names, &records);
+    assert_eq!((first, pages(TraceKind::Block, &Names::default(), &back).0), (3, 3));
+    assert_eq!(pages(TraceKind::Block, &Names::default(), &back).1, reuse);
+}
+
+#[test]
 fn an_export_is_imported_again() {
     let names = Names::default();
     let records: Vec<Record> = (0..500u64)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -83,11 +83,12 @@ fn one(
     let Some((name, arguments)) = words.split_first() else {
         return Err(format!("{}: an empty command", run.id));
     };
-    let output = Command::new(name).args(arguments).current_dir(root).output();
+    // A long run shows its progress.
+    let mut process = Command::new(name);
+    let output = process.args(arguments).current_dir(root).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("{}: {name:?}: {error}", run.id))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{}: {command} failed: {}", run.id, said.trim()));
+        return Err(format!("{}: {command} failed", run.id));
     }
     let text = if command.contains("{json}") {
         std::fs::read_to_string(json.path()).map_err(|error| error.to_string())?

@@ -53,6 +53,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
     ("lab/src/bench/target/directory.rs", "workloads in a directory, in real time"),
     ("lab/src/bench/image.rs", "runs mke2fs"),
+    ("lab/src/reproduce/finished.rs", "finished runs of a long session, in a file"),
     ("lab/examples/", "programs"),
 ];
 

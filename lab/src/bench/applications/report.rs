@@ -13,11 +13,12 @@ pub fn applications_json(runs: &[AppRun]) -> String {
     format!("{document:#}\n")
 }
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 17] = [
     "application",
     "device",
     "network",
     "with",
+    "sync",
     "run s",
     "cpu s",
     "network s",
@@ -28,20 +29,22 @@ const HEADER: [&str; 14] = [
     "rn W",
     "sq R",
     "rn R",
+    "pages",
+    "erases",
 ];
 
-/// A row for each run: run time and what it is made of, then the bytes of Table 4.
+/// A row for each run: run time and what it is made of, the bytes of Table 4, and the wear.
 pub fn applications_table(runs: &[AppRun]) -> String {
     let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
     rows.extend(runs.iter().map(row));
-    aligned(&rows, 4)
+    aligned(&rows, 5)
 }
 
 fn row(run: &AppRun) -> Vec<String> {
     let mb = |bytes: u64| figure(bytes as f64 / 1e6);
     let counts = &run.counts;
     let share = run.storage_wait_s * 100.0 / run.run_s.max(f64::MIN_POSITIVE);
-    let names = [&run.application, &run.device, &run.network, &run.solution];
+    let names = [&run.application, &run.device, &run.network, &run.solution, &run.sync];
     let times = [run.run_s, run.cpu_s, run.network_s, run.storage_wait_s, share];
     let mut cells: Vec<String> = names.map(Clone::clone).to_vec();
     cells.extend(times.map(figure));
@@ -55,5 +58,6 @@ fn row(run: &AppRun) -> Vec<String> {
         ]
         .map(mb),
     );
+    cells.extend([counts.nand_page_programs, counts.nand_erases].map(|count| count.to_string()));
     cells
 }

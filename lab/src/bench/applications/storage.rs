@@ -58,6 +58,10 @@ pub struct StorageCounts {
     pub sequential_read_bytes: u64,
     /// Bytes read in others.
     pub random_read_bytes: u64,
+    /// Flash pages programmed, of all devices; the fast region has none.
+    pub nand_page_programs: u64,
+    /// Superblocks erased, of all devices.
+    pub nand_erases: u64,
 }
 
 impl std::ops::Sub for StorageCounts {
@@ -71,6 +75,8 @@ impl std::ops::Sub for StorageCounts {
             random_written_bytes: self.random_written_bytes - before.random_written_bytes,
             sequential_read_bytes: self.sequential_read_bytes - before.sequential_read_bytes,
             random_read_bytes: self.random_read_bytes - before.random_read_bytes,
+            nand_page_programs: self.nand_page_programs - before.nand_page_programs,
+            nand_erases: self.nand_erases - before.nand_erases,
         }
     }
 }
@@ -147,9 +153,12 @@ impl Storage {
     /// Counts so far; a burst that has not ended counts as it is.
     pub(super) fn counts(&self) -> StorageCounts {
         let mut state = self.lock();
-        let State { counts, written, read, .. } = &mut *state;
+        let State { members, counts, written, read, .. } = &mut *state;
         written.finish(&mut counts.sequential_written_bytes, &mut counts.random_written_bytes);
         read.finish(&mut counts.sequential_read_bytes, &mut counts.random_read_bytes);
+        let flash = || members.iter().map(Simulator::counters);
+        counts.nand_page_programs = flash().map(|c| c.page_programs + c.map_programs).sum();
+        counts.nand_erases = flash().map(|c| c.erases + c.map_erases).sum();
         *counts
     }
 

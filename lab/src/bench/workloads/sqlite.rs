@@ -7,6 +7,7 @@
 use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params_from_iter, types::Value};
+use serde::{Deserialize, Serialize};
 
 use super::{Parameters, Workload, below, not_open, random};
 use crate::bench::target::Target;
@@ -70,7 +71,8 @@ impl JournalMode {
 }
 
 /// SQLite's `PRAGMA synchronous`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Synchronous {
     /// No sync at all: a power cut may corrupt the database.
     Off,

@@ -302,9 +302,10 @@ pub struct BenchFjord {
     pub output: OutputOptions,
 }
 
-/// Run nine phone applications in ordered mode, with modelled processor and network times.
+/// Run nine phone applications, with modelled processor and network times.
 ///
-/// `--device all` runs the nine devices of the informed-storage paper.
+/// `--device all` runs the nine devices of the informed-storage paper. Give `-o relaxed=GLOB` for
+/// applications whose fsync may return at once.
 #[derive(Debug, Args)]
 pub struct BenchApplications {
     /// Applications [default: all].
@@ -313,10 +314,15 @@ pub struct BenchApplications {
     /// Network: wifi or usb. Runs each value of a list.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
     pub network: Vec<String>,
-    /// Alternative storage: none, fast-region, stripes, log-ram or no-sync. Runs each value of a
-    /// list.
+    /// Alternative storage: none, fast-region, stripes, log-ram, no-sync or fjord (log-ram and
+    /// no-sync). Runs each value of a list.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none")]
     pub solution: Vec<String>,
+    /// Sync mode: ordered, eager, packed (eager with log=packed) or periodic. Runs each value of a
+    /// list.
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered",
+        value_parser = ["ordered", "eager", "packed", "periodic"])]
+    pub sync: Vec<String>,
     /// Length, in per cent of the published sizes of the applications.
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -28,6 +28,10 @@ pub struct Reproduce {
     /// Also run the rows in real time; they need a quiet machine.
     #[arg(long)]
     pub real_time: bool,
+    /// Keep finished runs in FILE, and take over those that this build has left there: a long run
+    /// goes on where it was stopped.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub resume: Option<PathBuf>,
     /// Write the figures as JSON; `-` prints them to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! `bench applications`: nine applications of a phone on simulated storage, in virtual time.
 //!
-//! Every application, device, network and solution that is asked for is one run. Ctrl-C ends the
-//! current run; the finished runs are reported.
+//! Every application, device, network, solution and sync mode that is asked for is one run. Ctrl-C
+//! ends the current run; the finished runs are reported.
 
 use syncline_fs::{FsError, MountOptions};
 use syncline_lab::bench::{
@@ -89,14 +89,17 @@ fn simulated(
         None => ImageSource::New { size_bytes: args.device.size << 20 },
     };
     let image = Image::load(&source)?;
-    let mount = &mount_options(&args.device.options)?;
+    let mounts = args.sync.iter().map(|sync| mount_options(&args.device.options, sync));
+    let mounts = mounts.collect::<Result<Vec<_>>>()?;
     let builtin = Profile::by_name(PHONE_DEVICES[0]).map_err(LabError::from)?;
     let (seed, scale_percent) = (args.device.seed, args.scale);
-    let phone = Phone { image: &image, mount, seed, scale_percent };
     for &name in names {
         for profile in profiles {
             for &network in networks {
-                for &solution in solutions {
+                for (&solution, mount) in
+                    solutions.iter().flat_map(|with| mounts.iter().map(move |mount| (with, mount)))
+                {
+                    let phone = Phone { image: &image, mount, seed, scale_percent };
                     let title = format!("{name}, {}", profile.name);
                     let terminal = Terminal::default();
                     terminal.begin(&title, 1);
@@ -111,13 +114,15 @@ fn simulated(
     Ok(())
 }
 
-/// Mount options of the runs: ordered mode, as the paper's phones.
-fn mount_options(options: &str) -> Result<MountOptions> {
+/// Mount options of the runs in a sync mode.
+fn mount_options(options: &str, sync: &str) -> Result<MountOptions> {
     let usage = |err: FsError| {
         Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
     };
     let mut mount = MountOptions::parse(options).map_err(usage)?;
-    mount.apply("sync=ordered").map_err(usage)?;
+    let packed = "sync=eager,log=packed".to_owned();
+    let sync = if sync == "packed" { packed } else { format!("sync={sync}") };
+    mount.apply(&sync).map_err(usage)?;
     Ok(mount)
 }
 
@@ -151,6 +156,9 @@ fn label(run: &AppRun) -> String {
     let mut label = format!("{}, {}", run.device, run.network);
     if run.solution != Solution::None.name() {
         label = format!("{label}, {}", run.solution);
+    }
+    if run.sync != "ordered" {
+        label = format!("{label}, {}", run.sync);
     }
     label
 }

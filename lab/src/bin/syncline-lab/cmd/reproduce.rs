@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use syncline_lab::reproduce::{
-    Catalog, Document, Paper, Planned, Program, Reproduced, Row, Session, Time, page,
+    Catalog, Document, Finished, Paper, Planned, Program, Reproduced, Row, Session, Time, page,
 };
 
 use crate::about;
@@ -13,7 +13,7 @@ use crate::args::Reproduce;
 use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::format::{self, Forms};
-use syncline_cli::{complain, progress};
+use syncline_cli::{complain, progress, version};
 
 /// Runs the rows, then prints.
 pub(crate) fn run(args: &Reproduce) -> Result<()> {
@@ -43,8 +43,11 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
 
 fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document) -> Result<()> {
     let program = args.real_time.then(|| Box::new(run_again) as Box<Program>);
-    let mut session =
-        Session::new(args.full, args.html.is_some(), program).with_uncertainty(args.uncertainty);
+    let resume = args.resume.as_deref();
+    let finished = resume.map(|path| Finished::open(path, &version::build(), args.full));
+    let mut session = Session::new(args.full, args.html.is_some(), program)
+        .with_uncertainty(args.uncertainty)
+        .with_finished(finished.transpose()?);
     let total = rows.iter().map(|(_, row)| session.runs(row).len() as u64).sum();
     let bar = progress::bar("runs", total);
     for (paper, row) in rows {
