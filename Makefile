@@ -1,4 +1,4 @@
-# make demo       a real SQLite on a user-space ext4 over a simulated eMMC: one table, no privileges
+# make demo       a real SQLite on a user-space ext4 over a simulated eMMC and UFS: one table, no privileges
 # make test       every check and every test; the last line is "N passed, N failed, N skipped"
 # make lint       the checks alone
 # make fmt        formats code and breaks long comment lines
@@ -15,11 +15,11 @@
 #
 # Long tests, comparisons and other benchmarks: `cargo xtask run` lists them.
 
-# What the demo compares: one sync mode, journal format and journal mode of SQLite, or lists.
+# What the demo compares: one sync mode, journal format, journal mode of SQLite and device, or lists.
 DEMO_SYNC ?= ordered,eager
 DEMO_LOG ?= jbd2,packed
 DEMO_MODES ?= delete,atomic
-DEVICE ?= nexus7-emmc
+DEVICE ?= nexus7-emmc ufs-4
 SECONDS ?= 60
 PREFIX ?= /usr/local
 LIBDIR ?= lib
@@ -32,7 +32,7 @@ XTASK := cargo xtask
 .PHONY: demo test lint fmt fuzz bench figures install dist wheel web test-dist deps clean cargo
 
 demo: cargo
-	@$(LAB) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC) --log $(DEMO_LOG) --journal-mode $(DEMO_MODES)
+	@$(LAB) bench sqlite $(DEVICE:%=--device %) --sync $(DEMO_SYNC) --log $(DEMO_LOG) --journal-mode $(DEMO_MODES)
 
 test:
 	@sh scripts/deps.sh --try
@@ -50,7 +50,7 @@ fuzz: cargo
 	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- --test-threads=1 --nocapture
 
 bench: cargo
-	@$(LAB) bench several sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+	@$(LAB) bench several sqlite fileio create mixed $(DEVICE:%=--device %) --sync $(DEMO_SYNC)
 
 figures: cargo
 	@$(XTASK) figures $(RUNS)
