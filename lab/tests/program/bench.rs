@@ -225,7 +225,7 @@ fn options_that_a_workload_does_not_read_are_refused() {
         ),
         (replay, ["--journal-mode=wal", "--operations=3", "--html=x", "--sensitivity"]),
         (&["fjord"], ["--sync=eager", "--sensitivity", "--fill=30", "--network=usb"]),
-        (&["applications"], ["--sync=eager", "--log=packed", "--dir=/tmp", "--operations=3"]),
+        (&["applications"], ["--journal-mode=wal", "--log=packed", "--dir=/tmp", "--operations=3"]),
         (&["android-day"], ["--network=usb", "--trace=t", "--scale=3", "--long"]),
         (&["mixed"], ["--network=usb", "--trace=t", "--scale=3", "--log-size=3M"]),
     ] {

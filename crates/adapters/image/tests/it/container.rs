@@ -88,7 +88,6 @@ fn disks_of_other_programs_are_what_was_put_in() {
         assert!(found[raw.len()..].iter().all(|byte| *byte == 0), "{format} {options}");
         let image = Image::read(&path, &Opening::default()).unwrap();
         image.close(Ok::<(), syncline_image::ImageError>(())).unwrap();
-        let writable = device(&path, false);
         match options.contains("fixed") && format == "vpc" {
             true => {
                 // Its size would be that of a plain image.
@@ -96,7 +95,7 @@ fn disks_of_other_programs_are_what_was_put_in() {
                 let refused = resize(&path, NewSize::Minimum).unwrap_err().to_string();
                 assert!(refused.contains("qemu-img convert -O raw"), "{refused}");
                 assert!(std::fs::read(&path).unwrap() == before, "not touched");
-                writable.unwrap().write(512, &[1; 512], ORIGIN).unwrap();
+                device(&path, false).unwrap().write(512, &[1; 512], ORIGIN).unwrap();
             }
             false => assert!(refusal(&path, false).contains("only read; mount it with `-o ro`")),
         }
