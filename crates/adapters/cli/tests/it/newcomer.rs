@@ -129,7 +129,7 @@ fn man_makes_its_directory() {
     let pages = dir.path().join("share/man1");
     done(&["man", "--all", text(&pages)]);
     let page = std::fs::read_to_string(pages.join("syncline-mount.1")).unwrap();
-    assert!(page.contains("Examples"), "examples stand in the page");
+    assert!(page.contains("\n.SH EXAMPLES\n"), "examples stand in the page");
 }
 
 #[test]
