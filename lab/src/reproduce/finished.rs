@@ -7,7 +7,8 @@
 //!
 //! Promises
 //! - A figure comes back bit for bit: its text is the shortest that reads as the same number.
-//! - Runs of another build or form are refused, never mixed in.
+//! - Runs of another build or form are refused, never mixed in. So is a file of something else,
+//!   which stays as it is.
 //! - A line that was cut while it was written is dropped, and its run is made again.
 //!
 //! Block traces are not kept. Tested here and in `lab/tests/reproduce`.
@@ -53,20 +54,19 @@ impl Finished {
             OpenOptions::new().read(true).append(true).create(true).open(path).map_err(host)?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(host)?;
-        // Whole lines only.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        text.truncate(whole);
-        file.set_len(whole as u64).map_err(host)?;
         let form = if full { "full" } else { "short" }.to_owned();
         let head = Head { schema: SCHEMA.to_owned(), build: build.to_owned(), form };
-        let mut lines = text.lines();
-        let runs = match lines.next() {
+        let first = text.lines().next();
+        let runs = match first.map(serde_json::from_str::<Head>) {
             None => {
                 append(&mut file, &head).map_err(host)?;
                 HashMap::new()
             }
-            Some(first) if serde_json::from_str::<Head>(first).is_ok_and(|there| there == head) => {
-                lines.map(run).collect::<Option<_>>().ok_or_else(|| damaged(path))?
+            Some(Ok(there)) if there == head && text.contains('\n') => {
+                // Whole lines only.
+                text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+                file.set_len(text.len() as u64).map_err(host)?;
+                text.lines().skip(1).map(run).collect::<Option<_>>().ok_or_else(|| damaged(path))?
             }
             Some(_) => {
                 return Err(LabError::Usage(format!(
@@ -139,6 +139,11 @@ mod tests {
         for (build, full) in [("two", true), ("one", false)] {
             let err = Finished::open(&path, build, full).unwrap_err();
             assert!(matches!(err, LabError::Usage(_)), "{err}");
+        }
+        for other in ["a note without a line end", "a note\nof two lines"] {
+            std::fs::write(&path, other).unwrap();
+            assert!(matches!(Finished::open(&path, "one", true), Err(LabError::Usage(_))));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
         }
         std::fs::write(&path, text.replace("figures", "fig")).unwrap();
         assert!(matches!(Finished::open(&path, "one", true), Err(LabError::Corrupt(_))));

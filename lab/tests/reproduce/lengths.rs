@@ -32,7 +32,7 @@ fn stored(id: &str) -> (Figures, String) {
     (figures.map(|r| ((r.paper, r.label), r.ours)).collect(), results.commit)
 }
 
-/// What is wrong with the reasons of a row, given the figures that need one.
+/// Notes figures of a row that need a reason and have none, and reasons that no figure needs.
 fn check(of: &str, reasons: &[Reason], far: &BTreeSet<&str>, wrong: &mut Vec<String>) {
     let mut used = BTreeSet::new();
     for figure in far {

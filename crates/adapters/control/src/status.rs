@@ -97,7 +97,7 @@ pub struct Sources {
     pub settings: PartOf,
     /// Events of a capture.
     pub capture: Option<PartOf>,
-    /// What contains the process.
+    /// The layers that contain the process.
     pub sandbox: serde_json::Value,
     /// Bytes of the heap in use, and free ones.
     pub heap: fn() -> Option<(u64, u64)>,
