@@ -41,11 +41,13 @@ pub(super) struct Mapped {
 }
 
 /// Parts of the map that a walk keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Keeps {
     Nothing,
     Runs,
     Map,
+    /// The map, with extents that are out of order.
+    Disordered,
 }
 
 /// The walk of one inode.
@@ -192,7 +194,7 @@ impl Checker<'_> {
         } else if e.len == 0 {
             let what = format!("the extent at logical block {} is empty", e.block);
             Some((kinds::EXTENT_EMPTY, what))
-        } else if e.block < next || end > node.end {
+        } else if walk.keeps < Keeps::Disordered && (e.block < next || end > node.end) {
             let what = format!("the extent at logical block {} is out of order", e.block);
             Some((kinds::EXTENT_ORDER, what))
         } else if is_dir && self.is_too_large(walk.raw, end) {
@@ -214,7 +216,7 @@ impl Checker<'_> {
             self.note(kinds::DIR_HOLE, At::ino(walk.ino), what);
         }
         self.take(walk, e.block, e.start, e.len)?;
-        if walk.keeps == Keeps::Map {
+        if walk.keeps >= Keeps::Map {
             let (block, len) = (e.block as u32, e.len as u32);
             walk.out.extents.push(Extent { block, len, start: e.start, unwritten: e.unwritten });
         }
@@ -257,9 +259,11 @@ impl Checker<'_> {
         }
         walk.out.data += len;
         walk.out.end = walk.out.end.max(block + len);
-        if let (true, Ok(block), Ok(len)) =
-            (walk.keeps != Keeps::Nothing, u32::try_from(block), u32::try_from(len))
-        {
+        if let (true, Ok(block), Ok(len)) = (
+            matches!(walk.keeps, Keeps::Runs | Keeps::Map),
+            u32::try_from(block),
+            u32::try_from(len),
+        ) {
             walk.out.runs.push(Run { block, len, start });
         }
         Ok(())
@@ -296,7 +300,7 @@ impl Checker<'_> {
             self.broken(walk, kinds::EXTENT_RANGE, node.block, what);
             return Ok(next);
         }
-        if block < next || block >= end {
+        if walk.keeps < Keeps::Disordered && (block < next || block >= end) {
             let what = format!("extent node: logical block {block} is out of order");
             self.broken(walk, kinds::EXTENT_ORDER, node.block, what);
             return Ok(next);
@@ -304,7 +308,7 @@ impl Checker<'_> {
         if !self.take_node(walk, leaf) {
             return Ok(block + 1);
         }
-        if walk.keeps == Keeps::Map {
+        if walk.keeps >= Keeps::Map {
             walk.out.nodes.push(leaf);
         }
         let Some(bytes) = self.read(leaf)? else {

@@ -88,6 +88,7 @@ kinds! { true:
     XATTR_CSUM, "xattr-checksum", "write a new checksum";
     XATTR_ENTRY, "xattr-entry-invalid", "remove the attributes";
     XATTR_HASH, "xattr-hash", "remove the attributes";
+    XATTR_PLACE, "xattr-empty-value-place", "clear the place";
     XATTR_USERS, "xattr-block-users", "set the count";
     XATTR_VALUE, "xattr-value-inode", "remove the attribute";
     XATTR_VALUE_USERS, "xattr-value-users", "set the count";

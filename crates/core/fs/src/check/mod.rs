@@ -1,5 +1,5 @@
-//! Our own consistency check of a file system: reads everything, changes nothing. Each pass leaves
-//! results for later ones: marks are the clusters in use.
+//! Our own consistency check of a file system. It reads everything and changes nothing. Each pass
+//! records what later passes need, for example the "marks": which clusters something uses.
 //!
 //! ```text
 //!   0 super    superblock, descriptors, MMP                     -> geometry
@@ -13,20 +13,23 @@
 //!
 //! Promises
 //! - Every finding has a name (`kinds.rs`), a place, and what a repair does. The verdict is that of
-//!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images.
-//! - One superblock with a usable geometry is enough, or a backup of it. So it checks what a mount
-//!   refuses. No bad block ends the check.
-//! - Memory, for groups in use: one bit a cluster and four bits an inode (two bytes in a group
-//!   whose link counts differ much; 16 bytes more for an inode with 15 or more links). Besides,
-//!   some 80 bytes a directory and 16 for each of its extents, one directory's names as hashes, 24
-//!   bytes for each user with a quota; at most [`FINDINGS_MAX`] findings are kept, the rest
-//!   counted.
+//!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images, and
+//!   names the exceptions.
+//! - One superblock with a usable geometry is enough, the primary or a backup. So the check also
+//!   reads file systems that a mount refuses. An unreadable block is a finding; the check goes on.
+//! - Memory is needed for groups with something in use: one bit for each cluster and four bits for
+//!   each inode. A group whose inodes differ too much in type, flags and link counts for four bits
+//!   takes two bytes for each inode. An inode with 15 or more links or names takes 16 bytes more.
+//!   In addition there are about 80 bytes for each directory, 16 for each of its extents, 24 for
+//!   each user with a quota, and the hashed names of one directory at a time. At most
+//!   [`FINDINGS_MAX`] findings are kept; the others are only counted.
 //! - No image makes it panic or loop: it enters each block once and limits the depth.
 //!
-//! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. The
-//! log is not replayed: what waits in it is not seen. The check does not judge contents of files,
-//! what is in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
-//! and `check_kinds.rs`, against images that debugfs broke.
+//! Assumptions: nothing writes to the volume during the check. If it is mounted for writing, it was
+//! written out first (`syncfs`). The check does not replay the log, so it does not see changes that
+//! are only there. Not checked: contents of files, contents of the log, and the backup copies of
+//! superblock and descriptors. Tested in `tests/it/check.rs` and `check_kinds.rs`, against images
+//! that debugfs broke.
 
 mod bitmaps;
 mod blockmap;

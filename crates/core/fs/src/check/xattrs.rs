@@ -3,6 +3,7 @@
 
 use syncline_ondisk::bytes::{le16, le32, u8_at};
 use syncline_ondisk::ea_inode::{Outside, ValueInode};
+use syncline_ondisk::inode::flags;
 use syncline_ondisk::xattr::{
     Place, XATTR_MAGIC, entry_hash, entry_hash_signed, refcount, verify_block_checksum,
 };
@@ -123,7 +124,8 @@ impl Checker<'_> {
                 let before = self.report.findings.len();
                 let mut used = self.check_xattr_block(slot, block)?;
                 let new = self.report.findings.get(before..).unwrap_or(&[]);
-                used.is_broken = new.iter().any(|it| it.name != kinds::XATTR_CSUM.name);
+                let is_mended = [kinds::XATTR_CSUM.name, kinds::XATTR_PLACE.name];
+                used.is_broken = new.iter().any(|it| !is_mended.contains(&it.name));
                 self.xattrs.insert(block, used);
                 used
             }
@@ -225,6 +227,10 @@ impl Checker<'_> {
         if size > VALUE_MAX || size > 0 && !area.take(start, padded) {
             return Ok(Err((kinds::XATTR_ENTRY, "a value is outside the area")));
         }
+        if size == 0 && start > bytes.len() && Self::needs_places(area) {
+            let what = format!("xattr area: an empty value is outside the area (byte {at})");
+            self.note(kinds::XATTR_PLACE, area.at(), what);
+        }
         let value = bytes.get(start..start + size as usize).unwrap_or(&[]);
         let right = outside.hash == entry_hash(name, value)
             || outside.hash == entry_hash_signed(name, value)
@@ -236,6 +242,12 @@ impl Checker<'_> {
             )));
         }
         Ok(Ok(Charged::default()))
+    }
+
+    /// True if e2fsprogs reads all attributes of an area, and an empty value with a place outside
+    /// of it ends that. Linux ignores the place.
+    fn needs_places(area: &Area<'_>) -> bool {
+        area.place == Place::Block || area.slot.raw.has_flag(flags::INLINE_DATA)
     }
 
     /// An entry whose value is in an inode of its own.
@@ -268,7 +280,7 @@ impl Checker<'_> {
         if !said.has_entry(name, outside) && !lustre {
             return wrong("an attribute does not have the hash of its value");
         }
-        if !raw.has_flag(syncline_ondisk::inode::flags::EA_INODE) || !raw.is_file() {
+        if !raw.has_flag(flags::EA_INODE) || !raw.is_file() {
             return wrong("the inode with a value holds no value of an attribute");
         }
         let cluster = (self.geo.block_size as u64) << self.cluster_bits;

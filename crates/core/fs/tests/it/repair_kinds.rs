@@ -23,11 +23,12 @@ const POINTERS: &str = "^metadata_csum,^64bit,^extent";
 /// names that are new.
 type Damage = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
-const DAMAGES: [Damage; 26] = [
+const DAMAGES: [Damage; 27] = [
     // Inodes.
     (EXTENTS, "sif /f mode 0\n", &["f"], &[]),
     (EXTENTS, "sif /f size 1\n", &["f"], &[]),
     (EXTENTS, "sif /f faddr 7\n", &[], &[]),
+    (EXTENTS, "sif /f flags 0x10080000\n", &[], &[]),
     (EXTENTS, "sif /link size 9999\n", &["link"], &[]),
     (POINTERS, "sif /f flags 0x10000000\n", &["f"], &[]),
     (POINTERS, "sif /f file_acl 99999999\n", &[], &[]),
@@ -152,6 +153,60 @@ fn names_that_are_there_twice_are_renamed() {
     let mut want = [&before["aaaa"], &before["aaab"]];
     want.sort();
     assert_eq!(both, want);
+}
+
+#[test]
+fn an_extent_out_of_order_costs_its_own_blocks_only() {
+    if !require("an_extent_out_of_order_costs_its_own_blocks_only", &[Need::E2fsck]) {
+        return;
+    }
+    let sound = image(EXTENTS);
+    let file = tempfile::NamedTempFile::new().expect("scratch space");
+    for nr in 0..4 {
+        let at = nr * (4 << 10);
+        std::os::unix::fs::FileExt::write_at(file.as_file(), &[b'x'; 1024], at)
+            .expect("scratch space");
+    }
+    let _ = debugfs(sound.path(), &format!("write {} holes\n", file.path().display()));
+    let before = &files_of(sound.path())["holes"];
+    assert_eq!(before.len(), 13 << 10);
+    // The first blocks of the four extents are words 3, 6, 9 and 12 of `i_block`.
+    for (nr, word) in [3, 6, 9].into_iter().enumerate() {
+        for to in [99_999, 4_000_000_000_u32] {
+            let image = sound.duplicate();
+            let _ = debugfs(image.path(), &format!("sif /holes block[{word}] {to}\n"));
+            repaired(&image, &format!("extent {nr} at {to}"));
+            let mut want = before.clone();
+            want[nr * (4 << 10)..][..1024].fill(0);
+            assert!(files_of(image.path())["holes"] == want, "extent {nr} at {to}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_value_outside_of_its_area_costs_nothing() {
+    if !require("an_empty_value_outside_of_its_area_costs_nothing", &[Need::E2fsck]) {
+        return;
+    }
+    // In the inode of a file with inline data, and in a block behind a full inode.
+    let values = format!("ea_set /f user.a {}\nea_set /f user.b {0}\n", "v".repeat(60));
+    for (features, more) in [("metadata_csum,inline_data", ""), (EXTENTS, &*values)] {
+        let image = image(features);
+        let commands =
+            format!("write /etc/hostname g\n{more}ea_set -f /dev/null FILE user.empty\n");
+        let name = if more.is_empty() { "/g" } else { "/f" };
+        let _ = debugfs(image.path(), &commands.replace("FILE", name));
+        e2fsck_clean(image.path()).expect("the attributes are sound");
+        let before = files_of(image.path());
+        let mut bytes = image.bytes();
+        let at = bytes.windows(5).position(|part| part == b"empty").expect("the attribute");
+        bytes[at - 14..at - 12].copy_from_slice(&0x2000_u16.to_le_bytes());
+        fs::write(image.path(), &bytes).expect("scratch space");
+        repaired(&image, features);
+        assert!(files_of(image.path()) == before, "{features}");
+        let said = debugfs(image.path(), &format!("ea_list {name}\n"));
+        assert!(said.contains("user.empty"), "{features}: {said}");
+    }
 }
 
 #[test]

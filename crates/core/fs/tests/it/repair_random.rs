@@ -3,6 +3,7 @@
 //!
 //! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first 60.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -115,8 +116,12 @@ fn bytes_of(dev: &dyn BlockDevice, len: usize) -> Vec<u8> {
 const COMPARED: u64 = 7;
 
 /// A file that `e2fsck -fy` keeps, where it ends clean, and that is not in `repaired` with the same
-/// bytes. Names in lost+found may differ, and bytes of a file that gets a copy of metadata: they
-/// depend on when it is copied.
+/// bytes first. What may differ:
+///
+/// - names in lost+found, and below a directory whose blocks another file has, too;
+/// - bytes of a file that gets a copy of metadata: they depend on when it is copied;
+/// - bytes that e2fsck has changed, and we have not: it writes into blocks of files when it clears
+///   pointers in what it takes for an indirect block.
 fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
     let stock = TempImage::zeroed(0);
     fs::write(stock.path(), damaged).expect("scratch space");
@@ -126,20 +131,32 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
     e2fsck_clean(stock.path()).ok()?;
     let said = String::from_utf8_lossy(&ran.stdout);
     // "File /wide/name-109 (inode #34, mod time ...", and below it whose blocks it shares.
-    let shares_metadata = |name: &str| {
+    let shares = |name: &str, what: &str| {
         let named = format!("/{name} (inode #");
         let mut told = said.split("\nFile ");
-        told.any(|told| told.starts_with(&named) && told.contains("<filesystem metadata>"))
+        told.any(|told| told.starts_with(&named) && told.contains(what))
     };
-    let own = files_of(repaired);
+    let (own, before) = (files_of(repaired), std::cell::OnceCell::new());
     let mut kept = files_of(stock.path()).into_iter();
+    let is_kept = |name: &str, own: &[u8], bytes: &[u8]| {
+        own.starts_with(bytes)
+            || own.len() == bytes.len() && shares(name, "<filesystem metadata>")
+            || before.get_or_init(|| files_in(damaged)).get(name).is_some_and(|it| it == own)
+    };
     let is_lost = |(name, bytes): &(String, Vec<u8>)| {
-        let is_named = own
-            .get(name)
-            .is_some_and(|own| own == bytes || own.len() == bytes.len() && shares_metadata(name));
-        !is_named && (!name.starts_with("lost+found/") || !own.values().any(|own| own == bytes))
+        let is_named = own.get(name).is_some_and(|own| is_kept(name, own, bytes));
+        let may_move = name.starts_with("lost+found/")
+            || name.match_indices('/').any(|(at, _)| shares(&name[..at], "shared with"));
+        !is_named && !(may_move && own.values().any(|own| own == bytes))
     };
     kept.find(is_lost).map(|(name, _)| format!("{name} is lost, which e2fsck keeps"))
+}
+
+/// The files of an image.
+fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let image = TempImage::zeroed(0);
+    fs::write(image.path(), bytes).expect("scratch space");
+    files_of(image.path())
 }
 
 /// Seeds to run.

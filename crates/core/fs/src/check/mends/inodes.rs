@@ -231,6 +231,9 @@ impl Mender<'_, '_> {
 
     /// Data in the inode: without its attribute the file is empty.
     fn mend_inline(&mut self, ino: u32) -> Step {
+        if self.raw(ino)?.is_some_and(|raw| raw.has_flag(flags::EXTENTS)) {
+            self.mend_flags(ino)?;
+        }
         let Some(raw) = self.raw(ino)? else { return Ok(()) };
         if !raw.has_flag(flags::INLINE_DATA) {
             return Ok(());

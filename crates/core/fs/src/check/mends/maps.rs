@@ -1,6 +1,7 @@
 //! Maps of inodes: extent trees are written again from what is right in them, and pointers that are
 //! wrong are cleared, as e2fsck does.
 
+use std::collections::BTreeMap;
 use std::mem;
 
 use syncline_ondisk::IncompatFeatures;
@@ -95,10 +96,14 @@ impl Mender<'_, '_> {
 
     /// Walks the map of one inode again, as if no other had blocks. Findings are dropped.
     pub(super) fn rewalk(&mut self, ino: u32, raw: &Inode) -> Step<Mapped> {
+        self.rewalk_for(ino, raw, Keeps::Map)
+    }
+
+    fn rewalk_for(&mut self, ino: u32, raw: &Inode, keeps: Keeps) -> Step<Mapped> {
         let c = &mut *self.c;
         let marks = mem::replace(&mut c.blocks, BlockMarks::new(&c.geo, c.cluster_bits));
         let report = mem::take(&mut c.report);
-        let mapped = c.walk_blocks(ino, raw, Keeps::Map);
+        let mapped = c.walk_blocks(ino, raw, keeps);
         (c.blocks, c.report) = (marks, report);
         mapped
     }
@@ -114,7 +119,8 @@ impl Mender<'_, '_> {
         if extent_header(&raw.i_block).is_err() {
             return self.clear_inode(ino);
         }
-        let Mapped { mut extents, nodes, .. } = self.rewalk(ino, raw)?;
+        let Mapped { extents, nodes, .. } = self.rewalk_for(ino, raw, Keeps::Disordered)?;
+        let mut extents = in_order(extents, raw.i_size >> self.c.geo.block_bits);
         if raw.is_dir() {
             extents.iter_mut().for_each(|extent| extent.unwritten = false);
             if !self.close_holes(ino, raw, &mut extents)? {
@@ -247,6 +253,42 @@ impl Mender<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The extents that do not overlap and go up, as many of them as can be. Of equal choices it takes
+/// the one with more extents that begin at or before `last`, the block where the file ends.
+fn in_order(extents: Vec<Extent>, last: u64) -> Vec<Extent> {
+    let end = |extent: &Extent| u64::from(extent.block) + u64::from(extent.len);
+    if extents.is_sorted_by(|one, next| end(one) <= next.block.into()) {
+        return extents;
+    }
+    // By its end, the best chain: its extents, those within the file, and the last of it.
+    let mut chains: BTreeMap<u64, ((usize, usize), usize)> = BTreeMap::new();
+    let mut before: Vec<Option<usize>> = Vec::new();
+    for (at, extent) in extents.iter().enumerate() {
+        let chain = chains.range(..=u64::from(extent.block)).next_back();
+        let ((count, within), link) =
+            chain.map_or(((0, 0), None), |(_, (length, at))| (*length, Some(*at)));
+        before.push(link);
+        let length = (count + 1, within + usize::from(u64::from(extent.block) <= last));
+        if chains.range(..=end(extent)).next_back().is_some_and(|(_, (best, _))| *best >= length) {
+            continue;
+        }
+        while let Some((&worse, _)) =
+            chains.range(end(extent)..).next().filter(|(_, (best, _))| *best <= length)
+        {
+            chains.remove(&worse);
+        }
+        chains.insert(end(extent), (length, at));
+    }
+    let mut next = chains.last_key_value().map(|(_, (_, at))| *at);
+    let mut kept = Vec::new();
+    while let Some(at) = next {
+        kept.extend(extents.get(at));
+        next = before.get(at).copied().flatten();
+    }
+    kept.reverse();
+    kept
 }
 
 /// Fills an empty node.

@@ -1,12 +1,24 @@
 //! Extended attributes: an area that is broken loses all, as with e2fsck. Users are counted.
 
-use syncline_ondisk::bytes::{put_le16, put_le32};
+use syncline_ondisk::bytes::{le16, le32, put_le16, put_le32, u8_at};
 use syncline_ondisk::xattr::{XATTR_MAGIC, set_block_checksum, set_refcount};
 use syncline_ondisk::{CompatFeatures, IncompatFeatures};
 
 use super::Mender;
 use crate::check::Step;
 use crate::check::kinds as k;
+
+/// Clears the places of empty values that are outside of an area. Its entries begin at `at`, and
+/// places count from `base`.
+fn clear_empty_places(area: &mut [u8], mut at: usize, base: usize) {
+    while at + 16 <= area.len() && le32(area, at) != 0 {
+        let is_empty = le32(area, at + 4) == 0 && le32(area, at + 8) == 0;
+        if is_empty && base + usize::from(le16(area, at + 2)) > area.len() {
+            put_le16(area, at + 2, 0);
+        }
+        at += 16 + ((usize::from(u8_at(area, at)) + 3) & !3);
+    }
+}
 
 impl Mender<'_, '_> {
     pub(super) fn mend_xattrs(&mut self) -> Step {
@@ -32,10 +44,20 @@ impl Mender<'_, '_> {
                 })?;
             }
         }
-        for finding in self.found(&[k::XATTR_CSUM]) {
+        for finding in self.found(&[k::XATTR_CSUM, k::XATTR_PLACE]) {
             let block = finding.block.filter(|block| self.is_own(*block));
+            let range = match finding.inode {
+                Some(ino) => self.raw(ino)?.and_then(|raw| raw.xattr_range(self.c.geo.inode_size)),
+                None => None,
+            };
             if let Some(block) = block {
                 self.write_xattr_block(block, None)?;
+            } else if let Some((ino, range)) = finding.inode.zip(range) {
+                self.change(ino, |slot| {
+                    if let Some(area) = slot.get_mut(range) {
+                        clear_empty_places(area, 4, 4);
+                    }
+                })?;
             }
         }
         if self.has(&broken) || !self.c.compat(CompatFeatures::EXT_ATTR) {
@@ -58,12 +80,13 @@ impl Mender<'_, '_> {
     /// Writes a block of attributes with a number of users and its checksum.
     fn write_xattr_block(&mut self, block: u64, users: Option<u32>) -> Step {
         let Some(mut bytes) = self.view(block)? else { return Ok(()) };
-        if syncline_ondisk::bytes::le32(&bytes, 0) != XATTR_MAGIC {
+        if le32(&bytes, 0) != XATTR_MAGIC {
             return Ok(());
         }
         if let Some(users) = users {
             set_refcount(&mut bytes, users);
         }
+        clear_empty_places(&mut bytes, 32, 0);
         if self.c.geo.metadata_csum {
             set_block_checksum(&mut bytes, block, self.c.sb.csum_seed());
         }
