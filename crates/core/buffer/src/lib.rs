@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   submit      requests of whole sectors, with Origin (durability) and FUA
-//!     |  run >= threshold, whole pages ------------------------------> home (its place)
+//!     |  whole pages, run >= threshold ------------------------------> home block
 //!     v
-//!   RAM         pages with a mask of valid sectors; neighbours merge   (spatial clock order)
-//!     |  flush, eviction, idle: a run >= threshold -------------------> home
-//!     v  small leftovers, all of a batch in one write
-//!   log ring    encoded pages, see format.rs     --- sweep, in logical order ---> home
+//!   RAM         pages with a mask of valid sectors, evicted in the order of a spatial clock
+//!     |  flush, eviction, idle time: run >= threshold ---------------> home block
+//!     v  shorter runs: one batch, one write
+//!   log ring    encoded pages, see format.rs   --- cleaner, ascending addresses ---> home block
 //! ```
 //!
 //! From chapter VI of H. Kim, *Informed Storage Management for Mobile Platforms*, 2012: 6.3 the
@@ -19,13 +19,15 @@
 //!   cut later. Data written with `Durability::Relaxed` may stay in RAM, within `relaxed_bytes_max`
 //!   and for at most `relaxed_expire` plus the time to the next tick.
 //! - A flush whose origin is relaxed also covers relaxed data.
-//! - Before its flush a write may be lost or torn at sectors, as on any disk. A page that was
-//!   flushed once is never older than that flush.
+//! - Before its flush a write may be lost, or torn at a sector boundary, as on any disk. After the
+//!   flush a power cut never brings back older contents of the page.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
 //!   on.
-//! - A write waits for at most one cleaning step for as many pages as a step cleans: 8 to 64 by the
-//!   costs of the device, and the run at their end, 128 pages in all.
-//! - [`Buffer::configure`] changes all of that while requests run: sizes, and each part on and off.
+//! - Writes pay for cleaning. For each 8 to 64 pages that go to the log (the pages of a step, by
+//!   the costs of the device) one write waits for about one step. A step also finishes the run at
+//!   its end and fills gaps, up to 128 pages in all.
+//! - [`Buffer::configure`] changes the options while requests run: the sizes, and whether RAM and
+//!   log are used at all.
 //! - Deterministic: no thread, and no clock but that of the owner, for the costs of the device.
 //!   [`Buffer::tick`] passes the time in; the owner of the device calls it.
 //!

@@ -33,12 +33,12 @@
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
 //!   flush was issued is durable.
-//! - A thread that holds a handle does not commit, and waits for no lock whose holder may
-//!   start one.
+//! - A thread that holds a handle does not commit, and does not wait for a lock under which other
+//!   threads start handles.
 //! - A freed block is not overwritten on the device before its free is durable
-//!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
-//!   again at once and journal its new contents. Both changes are recovered together
-//!   (`dependency_sets/`).
+//!   ([`Handle::on_commit`]). There is one exception: the block may be used again at once if its
+//!   new contents are journaled in the dependency set of the free, so that both are recovered
+//!   together (`dependency_sets/`).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! [`Checksums`] selects the format that the journal writes:

@@ -5,27 +5,28 @@
 //!          the log is cheaper (`route.rs`):
 //!                 one handle: blocks installed, i_disksize, data given to the journal
 //!          in place is cheaper:
-//!                 write_back: data in place, installed after it (the commit flushes first)
+//!                 write_unlogged: data in place, installed after it (the commit flushes first)
 //!          -> Journal::sync(data blocks, inode slot): one write, one flush
 //!
-//!   write-back of a page that the log holds
-//!          not changed since:  in place; then the log may drop its copy
-//!          changed since:      if a sync writes it in place, the copy is revoked
-//!                              otherwise journaled again: recovery would put the old copy over it
+//!   write-back of a page of which the log holds a copy
+//!          not changed since it was logged:  in place; then the log may drop its copy
+//!          changed, in a sync that writes in place:  in place, flush, then the copy is revoked
+//!          changed, otherwise:  logged again, or recovery would replay the old copy over it
 //! ```
 //!
 //! Promises
 //! - Data goes to the log in the same group commit as the extents that lead to it, so no crash
 //!   shows blocks without their data. Extents of data that was written in place are committed after
 //!   a flush of that data.
-//! - A page that was logged is not logged again unless it was changed; in place it is written once,
-//!   by write-back or by the checkpoint.
+//! - A page that was logged is logged again only after a change. Each logged version is written to
+//!   its home block at most once: by write-back or by the checkpoint, whichever comes first.
 //! - fdatasync of an overwrite logs the data only, and with `log=packed` only its changed parts
 //!   (`../../pages/changes.rs`).
 //!
-//! Locks: `io` is held from the snapshots to the end of the group commit, so that truncation and
-//! write-back of this file see its blocks either in a committed transaction or not at all. Writers
-//! do not take it. Tested in `tests/it/eager.rs`.
+//! Locks: if the data is logged, `io` is held from the snapshots to the end of the group commit.
+//! So truncation and write-back of this file see the blocks that a sync installs only after their
+//! commit. If the data goes in place, `io` is released, taken by the write-back, and taken again
+//! for the group commit. Writers do not take it. Tested in `tests/it/eager.rs`.
 
 use std::ops::Range;
 
