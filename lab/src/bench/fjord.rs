@@ -23,12 +23,11 @@ use crate::observer::Observer;
 
 use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
-use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
+use syncline_buffer::{Buffer, BufferOptions, Status};
 use syncline_device::{
-    BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op,
-    Request,
+    BlockDevice, DeviceError, Durability, Geometry, Kind, MemoryDevice, Op, Request,
 };
-use syncline_fs::{MountOptions, Volume};
+use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_sqlite::seed_sqlite;
 
@@ -43,9 +42,6 @@ use crate::error::Result;
 
 /// The ring of steady runs: 4 MiB and its superblocks.
 const STEADY_LOG_BYTES: u64 = (4 << 20) + 8192;
-const LOG_ID: LogId = *b"syncline-bench-0";
-/// Pieces of work for one visit while the device is idle.
-const TICKS_MAX: u32 = 64;
 
 /// The ring of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,17 +179,8 @@ impl<'a> Fjord<'a> {
         parameters: &'a Parameters,
         log_bytes: u64,
     ) -> Result<Fjord<'a>> {
-        let image = image.snapshot();
-        let home_bytes = image.geometry().size_bytes;
-        let contents = MemoryDevice::new(home_bytes + log_bytes.max(STEADY_LOG_BYTES));
-        let mut bytes = vec![0; 1 << 20];
-        for at in (0..home_bytes).step_by(1 << 20) {
-            let piece = &mut bytes[..(home_bytes - at).min(1 << 20) as usize];
-            image.read_at(at, piece)?;
-            if piece.iter().any(|byte| *byte != 0) {
-                contents.write_at(at, piece)?;
-            }
-        }
+        let home_bytes = image.snapshot().geometry().size_bytes;
+        let contents = image.with_room(log_bytes.max(STEADY_LOG_BYTES))?;
         Ok(Fjord { profile, parameters, log_bytes, home_bytes, contents })
     }
 
@@ -233,7 +220,7 @@ impl<'a> Fjord<'a> {
         let target = self.mount(stack, buffer.as_ref(), config, &mount)?;
         workload.prepare(&target)?;
         target.unmount()?;
-        drain(buffer.as_ref())?;
+        Stack::drain(buffer.as_ref())?;
 
         let target = self.mount(stack, buffer.as_ref(), config, &mount)?;
         target.fs().always_fsync(self.parameters.sqlite_fsync);
@@ -262,7 +249,7 @@ impl<'a> Fjord<'a> {
         workload.close(&target)?;
         let app_to_the_end = target.app_bytes();
         target.unmount()?;
-        drain(buffer.as_ref())?;
+        Stack::drain(buffer.as_ref())?;
         let to_the_end = part(app_to_the_end);
         Ok(FjordRun {
             workload: entry.name.to_owned(),
@@ -291,28 +278,19 @@ impl<'a> Fjord<'a> {
     }
 
     fn home(&self, stack: &Stack) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(OffsetDevice::new(stack.recording.clone(), 0, self.home_bytes)?))
+        stack.part(0, self.home_bytes)
     }
 
     fn buffer(&self, stack: &Stack, config: &FjordConfig) -> Result<Option<Arc<Buffer>>> {
         if !config.ram && config.log == Ring::None {
             return Ok(None);
         }
-        let mut area = None;
-        if config.log != Ring::None {
-            let len = self.log_bytes_of(config);
-            let device = OffsetDevice::new(stack.recording.clone(), self.home_bytes, len)?;
-            let log = LogArea { device: Arc::new(device), same_medium: true };
-            Buffer::create_log(&log, self.home_bytes, LOG_ID, false)?;
-            area = Some(log);
-        }
+        let log_bytes = (config.log != Ring::None).then(|| self.log_bytes_of(config));
         let defaults = BufferOptions::default();
         let ram_bytes = if config.ram { defaults.ram_bytes } else { 0 };
         let idle_after = if config.idle_work { defaults.idle_after } else { Duration::MAX };
         let options = BufferOptions { ram_bytes, idle_after, ..defaults };
-        let clock: Arc<dyn Clock> = stack.clock.clone();
-        let buffer = Buffer::open_measured(self.home(stack)?, area, options, Some(clock))?;
-        Ok(Some(Arc::new(buffer)))
+        Ok(Some(stack.buffer(self.home_bytes, log_bytes, options)?))
     }
 
     fn mount(
@@ -329,24 +307,6 @@ impl<'a> Fjord<'a> {
             }
             Some(buffer) => buffer.clone(),
         };
-        let volume = Volume::mount(top, stack.clock.clone(), mount.clone())?;
-        let syscall_us = self.profile.host.syscall_us;
-        let target =
-            VolumeTarget::new(volume, stack.clock.clone(), syscall_us, self.parameters.seed)?;
-        if let Some(buffer) = buffer.cloned() {
-            target.fs().set_background(Box::new(move |now_ns| {
-                // A failure has latched the buffer: the next write reports it.
-                for _ in 0..TICKS_MAX {
-                    if !matches!(buffer.tick(Duration::from_nanos(now_ns)), Ok(true)) {
-                        break;
-                    }
-                }
-            }));
-        }
-        Ok(target)
+        stack.mount_on(top, buffer, mount, self.parameters.seed)
     }
-}
-
-fn drain(buffer: Option<&Arc<Buffer>>) -> Result<()> {
-    Ok(buffer.map_or(Ok(()), |buffer| buffer.drain())?)
 }

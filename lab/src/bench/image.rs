@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use syncline_device::MemoryDevice;
+use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_fs::mkfs::{Options, Plan};
 
 use crate::error::{LabError, Result};
@@ -56,6 +56,22 @@ impl Image {
             ImageSource::New { size_bytes } => made(*size_bytes, None),
             ImageSource::ManyFlexGroups { size_bytes } => made(*size_bytes, Some(4)),
         }
+    }
+
+    /// A device that holds the image, and `room_bytes` behind it.
+    pub(crate) fn with_room(&self, room_bytes: u64) -> Result<MemoryDevice> {
+        let image = self.snapshot();
+        let size_bytes = image.geometry().size_bytes;
+        let contents = MemoryDevice::new(size_bytes + room_bytes);
+        let mut bytes = vec![0; 1 << 20];
+        for at in (0..size_bytes).step_by(1 << 20) {
+            let piece = &mut bytes[..(size_bytes - at).min(1 << 20) as usize];
+            image.read_at(at, piece)?;
+            if piece.iter().any(|byte| *byte != 0) {
+                contents.write_at(at, piece)?;
+            }
+        }
+        Ok(contents)
     }
 
     /// A device of its own for one run. Unchanged content is shared.

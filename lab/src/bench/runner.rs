@@ -17,10 +17,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::latency::Timer;
 use crate::observer::Observer;
-use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
+use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId};
+use syncline_device::{
+    BlockDevice, Clock, Counts, MemoryDevice, OffsetDevice, RecordingDevice, VirtualClock,
+};
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
 use syncline_sqlite::{AppBytes, seed_sqlite};
@@ -31,6 +35,10 @@ use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
 use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Limits, Parameters, Workload};
 use crate::error::Result;
+
+const LOG_ID: LogId = *b"syncline-bench-0";
+/// Pieces of work of a buffer for one visit while the device is idle.
+const TICKS_MAX: u32 = 64;
 
 /// A run on a simulated device.
 pub struct Simulation<'a> {
@@ -68,9 +76,59 @@ impl Stack {
 
     /// Mounts the volume, with system calls at the profile's price.
     pub fn mount(&self, options: &MountOptions, seed: u64) -> Result<VolumeTarget> {
-        let clock: Arc<dyn Clock> = self.clock.clone();
-        let volume = Volume::mount(self.recording.clone(), clock.clone(), options.clone())?;
-        VolumeTarget::new(volume, clock, self.nand.profile().host.syscall_us, seed)
+        self.mount_on(self.recording.clone(), None, options, seed)
+    }
+
+    /// Part of the device, its requests counted with all others.
+    pub(crate) fn part(&self, start_bytes: u64, len_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(OffsetDevice::new(self.recording.clone(), start_bytes, len_bytes)?))
+    }
+
+    /// A write buffer over the first `home_bytes` of the device, with a new log behind them.
+    pub(crate) fn buffer(
+        &self,
+        home_bytes: u64,
+        log_bytes: Option<u64>,
+        options: BufferOptions,
+    ) -> Result<Arc<Buffer>> {
+        let mut area = None;
+        if let Some(len) = log_bytes {
+            let log = LogArea { device: self.part(home_bytes, len)?, same_medium: true };
+            Buffer::create_log(&log, home_bytes, LOG_ID, false)?;
+            area = Some(log);
+        }
+        let (home, clock) = (self.part(0, home_bytes)?, self.clock.clone());
+        Ok(Arc::new(Buffer::open_measured(home, area, options, Some(clock))?))
+    }
+
+    /// Mounts the volume on `top`, a part of this device or `buffer` over it, whose work is done
+    /// while no request comes.
+    pub(crate) fn mount_on(
+        &self,
+        top: Arc<dyn BlockDevice>,
+        buffer: Option<&Arc<Buffer>>,
+        options: &MountOptions,
+        seed: u64,
+    ) -> Result<VolumeTarget> {
+        let volume = Volume::mount(top, self.clock.clone(), options.clone())?;
+        let syscall_us = self.nand.profile().host.syscall_us;
+        let target = VolumeTarget::new(volume, self.clock.clone(), syscall_us, seed)?;
+        if let Some(buffer) = buffer.cloned() {
+            target.fs().set_background(Box::new(move |now_ns| {
+                // A failure has latched the buffer: the next write reports it.
+                for _ in 0..TICKS_MAX {
+                    if !matches!(buffer.tick(Duration::from_nanos(now_ns)), Ok(true)) {
+                        break;
+                    }
+                }
+            }));
+        }
+        Ok(target)
+    }
+
+    /// Brings everything that a buffer has to its place.
+    pub(crate) fn drain(buffer: Option<&Arc<Buffer>>) -> Result<()> {
+        Ok(buffer.map_or(Ok(()), |buffer| buffer.drain())?)
     }
 
     /// Uses the volume for weeks, if the parameters ask for one that is not fresh.

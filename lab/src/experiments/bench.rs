@@ -320,6 +320,16 @@ impl Bench {
 
     /// Plays traces of system calls in each of the sync modes.
     pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
+        self.replay_over(None, observer, all)
+    }
+
+    /// As [`Bench::replay`], over a write buffer with a log of so many bytes, if they are given.
+    pub(crate) fn replay_over(
+        &self,
+        log_bytes: Option<u64>,
+        observer: &dyn Observer,
+        all: &mut Vec<Replayed>,
+    ) -> Result<()> {
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
         let contents = self.contents()?;
@@ -343,7 +353,7 @@ impl Bench {
                         used: self.used,
                     };
                     observer.begin(&trace.name, trace.records.len() as u64);
-                    let replayed = replay.run(&trace, observer);
+                    let replayed = replay.run_over(&trace, log_bytes, observer);
                     observer.end();
                     all.push(replayed?);
                     go_on(observer)?;

@@ -12,6 +12,7 @@
 //! is refused. Write permission is decided in `crate::evaluate::os::guard`. Tested through
 //! the command line (`lab/tests/program`) and the Python package.
 
+mod advise;
 mod bench;
 mod cache;
 mod devices;
@@ -21,6 +22,7 @@ mod replay;
 mod stat;
 mod trace;
 
+pub use advise::{Advice, Advise, Keeps, Remedy, Trial, advice_document};
 pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};

@@ -7,6 +7,7 @@ use crate::error::{LabError, Result};
 use crate::latency::Timer;
 use crate::observer::Observer;
 use glob::Pattern;
+use syncline_device::BlockDevice;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
@@ -55,11 +56,26 @@ pub struct Replayed {
 impl Replay<'_> {
     /// Replays `trace`.
     pub fn run(&self, trace: &ReplayTrace, observer: &dyn Observer) -> Result<Replayed> {
+        self.run_over(trace, None, observer)
+    }
+
+    /// Replays `trace` over a write buffer with a log of so many bytes behind the volume, if one
+    /// is given.
+    pub fn run_over(
+        &self,
+        trace: &ReplayTrace,
+        log_bytes: Option<u64>,
+        observer: &dyn Observer,
+    ) -> Result<Replayed> {
         let flashlite = self.flashlite.map(Pattern::new).transpose();
         let flashlite = flashlite.map_err(|err| {
             LabError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
         })?;
-        let stack = Stack::new(self.profile, self.image.snapshot(), EVENTS_MAX)?;
+        let contents = match log_bytes {
+            Some(log_bytes) => self.image.with_room(log_bytes)?,
+            None => self.image.snapshot(),
+        };
+        let stack = Stack::new(self.profile, contents, EVENTS_MAX)?;
         if self.used {
             stack.nand.fill();
         }
@@ -67,11 +83,19 @@ impl Replay<'_> {
         let Replay { fill_percent, seed, .. } = *self;
         let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
         stack.age(self.mount, &parameters)?;
-        let target = stack.mount(self.mount, self.seed)?;
+        let home_bytes = self.image.snapshot().geometry().size_bytes;
+        let buffer = log_bytes.map(|_| stack.buffer(home_bytes, log_bytes, Default::default()));
+        let buffer = buffer.transpose()?;
+        let mount = || match &buffer {
+            Some(over) => stack.mount_on(over.clone(), Some(over), self.mount, self.seed),
+            None => stack.mount(self.mount, self.seed),
+        };
+        let target = mount()?;
         plan.populate(target.fs(), &trace.names)?;
         target.unmount()?;
+        Stack::drain(buffer.as_ref())?;
 
-        let target = stack.mount(self.mount, self.seed)?;
+        let target = mount()?;
         let (mark, app) = (stack.mark(), target.fs().app_bytes());
         let contents = (self.contents, self.seed);
         let fs = Arc::clone(target.fs());
@@ -101,6 +125,7 @@ impl Replay<'_> {
         player.finish()?;
         drop(player);
         target.unmount()?;
+        Stack::drain(buffer.as_ref())?;
         split.take(&stack.recording.take_events(), None);
         let (device, duration_ns) = stack.since(&mark);
         let metrics = Metrics::new(operations, duration_ns, &timer, moved, Some(device));

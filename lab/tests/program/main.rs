@@ -3,6 +3,7 @@
 #[path = "../../../crates/adapters/cli/tests/it/support/mod.rs"]
 mod support;
 
+mod advise;
 mod bench;
 mod documents;
 mod evaluate;

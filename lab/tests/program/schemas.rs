@@ -135,6 +135,7 @@ fn documents_fit_their_schemas() {
         &["trace", "stat", &calls, "--json", "-"],
         &["cache", "--trace", &calls, "--size", "4K", "--device", "sd-2012", "--json", "-"],
         &["replay", "--trace", &block, "--device", "sd-2012", "--json", "-"],
+        &["advise", &calls, "--size", "256", "--json", "-"],
         &["lifetime", "--trace", &block, "--json"],
         &["lifetime", "--trace", &block, "--device", "emmc-gnote", "--json"],
         &["probe", "sd-2012", "--json", "-"],

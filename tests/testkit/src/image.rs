@@ -225,11 +225,12 @@ pub fn mkfs(spec: &ImageSpec) -> TempImage {
 /// If debugfs cannot be run.
 #[must_use]
 pub fn debugfs(path: &Path, commands: &str) -> String {
-    debugfs_by(Command::new(program("debugfs")), path, commands)
+    debugfs_by(Command::new(program("debugfs")), path, commands).0
 }
 
-/// The same, by a command that runs debugfs with the arguments that it gets.
-fn debugfs_by(mut command: Command, path: &Path, commands: &str) -> String {
+/// The same, by a command that runs debugfs with the arguments that it gets; false if a signal
+/// ended it.
+fn debugfs_by(mut command: Command, path: &Path, commands: &str) -> (String, bool) {
     let mut script = tempfile::NamedTempFile::new().expect("the temporary directory takes files");
     std::io::Write::write_all(&mut script, commands.as_bytes()).expect("the script can be written");
     let output = command
@@ -243,7 +244,7 @@ fn debugfs_by(mut command: Command, path: &Path, commands: &str) -> String {
         .expect("debugfs runs; tests ask require(Need::E2fsck) first");
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
-    text
+    (text, output.status.code().is_some())
 }
 
 /// Reads all regular files and symbolic links of an image with debugfs; a link has its target as
@@ -251,14 +252,29 @@ fn debugfs_by(mut command: Command, path: &Path, commands: &str) -> String {
 /// damaged image may be all holes, which debugfs writes out.
 ///
 /// # Panics
-/// If debugfs cannot be run, or the temporary directory takes no files.
+/// If debugfs cannot be run, or the temporary directory takes no files, or they take more than 20 s
+/// of processor time.
 #[must_use]
 pub fn files_of(image: &Path) -> BTreeMap<String, Vec<u8>> {
+    files_in_time(image).expect("the files are short")
+}
+
+/// As [`files_of`]; `None` if that takes more than 20 s of processor time, because a file of a
+/// damaged image is many terabytes long.
+///
+/// # Panics
+/// If debugfs cannot be run, or the temporary directory takes no files.
+#[must_use]
+pub fn files_in_time(image: &Path) -> Option<BTreeMap<String, Vec<u8>>> {
     let place = tempfile::tempdir().expect("the temporary directory takes files");
     let mut command = Command::new("sh");
-    let bounded = "trap '' XFSZ; ulimit -f 32768; exec \"$0\" \"$@\"";
+    let bounded = "trap '' XFSZ; ulimit -f 32768; ulimit -t 20; exec \"$0\" \"$@\"";
     command.args(["-c", bounded]).arg(program("debugfs"));
-    let _ = debugfs_by(command, image, &format!("rdump / {}\n", place.path().display()));
+    let dump = format!("rdump / {}\n", place.path().display());
+    let (_, ended) = debugfs_by(command, image, &dump);
+    if !ended {
+        return None;
+    }
     let mut found = BTreeMap::new();
     let mut next = vec![place.path().to_owned()];
     while let Some(dir) = next.pop() {
@@ -276,7 +292,7 @@ pub fn files_of(image: &Path) -> BTreeMap<String, Vec<u8>> {
             }
         }
     }
-    found
+    Some(found)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub use browser::look;
 pub use dir::DirTree;
 pub use env::{FuzzRounds, Need, require, scratch_dir, skip};
 pub use generate::{TreeOptions, gen_changes, gen_tree};
-pub use image::{ImageSpec, TempImage, debugfs, files_of, mkfs, tiny_ext4};
+pub use image::{ImageSpec, TempImage, debugfs, files_in_time, files_of, mkfs, tiny_ext4};
 pub use judge::{e2fsck_clean, e2fsck_preen};
 pub use kernel::{KernelMount, LoopDevice};
 pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};

@@ -59,6 +59,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Advise(Advise),
     Bench(Bench),
     Trace(Trace),
     Cache(Box<Cache>),

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Advise(args) => cmd::advise::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Trace(args) => cmd::trace::run(&args.command),
         Command::Cache(args) => cmd::cache::run(*args),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, SplitMix64};
 use syncline_fs::repair::Plan;
 use syncline_testkit::{
-    ImageSpec, Need, TempImage, debugfs, e2fsck_clean, files_of, mkfs, require,
+    ImageSpec, Need, TempImage, debugfs, e2fsck_clean, files_in_time, mkfs, require,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -136,8 +136,8 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
         let mut told = said.split("\nFile ");
         told.any(|told| told.starts_with(&named) && told.contains(what))
     };
-    let (own, before) = (files_of(repaired), std::cell::OnceCell::new());
-    let mut kept = files_of(stock.path()).into_iter();
+    let (own, before) = (files_in_time(repaired)?, std::cell::OnceCell::new());
+    let mut kept = files_in_time(stock.path())?.into_iter();
     let is_kept = |name: &str, own: &[u8], bytes: &[u8]| {
         own.starts_with(bytes)
             || own.len() == bytes.len() && shares(name, "<filesystem metadata>")
@@ -156,7 +156,7 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
 fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let image = TempImage::zeroed(0);
     fs::write(image.path(), bytes).expect("scratch space");
-    files_of(image.path())
+    files_in_time(image.path()).unwrap_or_default()
 }
 
 /// Seeds to run.

@@ -263,6 +263,34 @@ pub struct BenchReplay {
     pub json: Option<PathBuf>,
 }
 
+/// Say which mount options suit a program on a device.
+///
+/// Replays traces of its system calls under every combination of sync mode, log format,
+/// mtime_update=seen, relaxed=* and write buffer, in virtual time. For each promise that brings
+/// something it prints the fastest: what a power cut keeps, time, latency, wear, and the risks.
+/// First come the options without a risk, with a line for fstab.
+#[derive(Debug, Args)]
+pub struct Advise {
+    /// Traces of system calls in any format that `syncline-lab trace` reads; their times are added.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// Times a day that the traces happen: print how long the device lasts.
+    #[arg(long, value_name = "N")]
+    pub per_day: Option<f64>,
+    /// Contents of writes, since a trace has none. noise: new random bytes with every write; same:
+    /// one byte everywhere.
+    #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
+    pub contents: String,
+    /// Shorten gaps between calls to this many milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub gap_max: u64,
+    #[command(flatten)]
+    pub device: DeviceOptions,
+    /// Write all trials as JSON; `-` prints them to standard output instead of the page.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// Run applications with and without the write buffer, beside the informed-storage paper's figures.
 ///
 /// Without -o, write-back is that of the paper's phones (writeback_preset=android).

@@ -3,6 +3,16 @@
 /// Command, then one example a line: the command line, and its purpose.
 pub const EXAMPLES: crate::help::Examples = &[
     (
+        "advise",
+        &[
+            ["syncline-lab advise app.calls.trace", "mount options for a program on an eMMC"],
+            [
+                "syncline-lab advise app.calls.trace --device ./card.toml --per-day 20",
+                "on a card that `probe --fit` measured, with its lifetime",
+            ],
+        ],
+    ),
+    (
         "bench sqlite",
         &[
             ["syncline-lab bench sqlite", "both sync modes on a model of an eMMC"],

@@ -1,5 +1,6 @@
 //! The commands, one a file. Each has `run`, which gets its arguments and prints.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod block_replay;
 pub(crate) mod cache;

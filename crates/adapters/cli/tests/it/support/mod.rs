@@ -28,7 +28,8 @@ impl Ran {
 }
 
 /// Commands of the laboratory; all others are of `syncline`.
-const LAB: [&str; 12] = [
+const LAB: [&str; 13] = [
+    "advise",
     "bench",
     "cache",
     "compare",
