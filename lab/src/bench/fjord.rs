@@ -180,7 +180,7 @@ impl<'a> Fjord<'a> {
         log_bytes: u64,
     ) -> Result<Fjord<'a>> {
         let home_bytes = image.snapshot().geometry().size_bytes;
-        let contents = image.with_room(log_bytes.max(STEADY_LOG_BYTES))?;
+        let contents = image.with_room(log_bytes.max(STEADY_LOG_BYTES));
         Ok(Fjord { profile, parameters, log_bytes, home_bytes, contents })
     }
 

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use syncline_device::{BlockDevice, MemoryDevice};
+use syncline_device::MemoryDevice;
 use syncline_fs::mkfs::{Options, Plan};
 
 use crate::error::{LabError, Result};
@@ -59,19 +59,8 @@ impl Image {
     }
 
     /// A device that holds the image, and `room_bytes` behind it.
-    pub(crate) fn with_room(&self, room_bytes: u64) -> Result<MemoryDevice> {
-        let image = self.snapshot();
-        let size_bytes = image.geometry().size_bytes;
-        let contents = MemoryDevice::new(size_bytes + room_bytes);
-        let mut bytes = vec![0; 1 << 20];
-        for at in (0..size_bytes).step_by(1 << 20) {
-            let piece = &mut bytes[..(size_bytes - at).min(1 << 20) as usize];
-            image.read_at(at, piece)?;
-            if piece.iter().any(|byte| *byte != 0) {
-                contents.write_at(at, piece)?;
-            }
-        }
-        Ok(contents)
+    pub(crate) fn with_room(&self, room_bytes: u64) -> MemoryDevice {
+        self.0.snapshot_with_room(room_bytes)
     }
 
     /// A device of its own for one run. Unchanged content is shared.

@@ -72,7 +72,7 @@ impl Replay<'_> {
             LabError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
         })?;
         let contents = match log_bytes {
-            Some(log_bytes) => self.image.with_room(log_bytes)?,
+            Some(log_bytes) => self.image.with_room(log_bytes),
             None => self.image.snapshot(),
         };
         let stack = Stack::new(self.profile, contents, EVENTS_MAX)?;

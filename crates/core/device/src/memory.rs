@@ -89,6 +89,17 @@ impl MemoryDevice {
         MemoryDevice { geometry: self.geometry, segments }
     }
 
+    /// As [`MemoryDevice::snapshot`], with `room_bytes` of zeroes behind the content, rounded down
+    /// to whole sectors.
+    pub fn snapshot_with_room(&self, room_bytes: u64) -> MemoryDevice {
+        let mut larger = MemoryDevice::new(self.geometry.size_bytes + room_bytes);
+        larger.geometry = Geometry { size_bytes: larger.geometry.size_bytes, ..self.geometry };
+        for (to, from) in larger.segments.iter_mut().zip(&self.segments) {
+            *to = RwLock::new(from.read().clone());
+        }
+        larger
+    }
+
     /// Memory that holds content, in bytes. Shared chunks count in every snapshot.
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = |s: &Arc<Segment>| s.iter().flatten().count() as u64;
@@ -314,6 +325,22 @@ mod tests {
     use crate::{Kind, Origin};
 
     const OTHER: Origin = Origin::new(Kind::Other, false);
+
+    #[test]
+    fn a_snapshot_with_room_has_zeroes_behind_the_content() {
+        let small = MemoryDevice::new(3 * CHUNK_BYTES as u64 - 512);
+        small.write_at(2 * CHUNK_BYTES as u64, &[7; 1024]).unwrap();
+        let large = small.snapshot_with_room(2 << 20);
+        assert_eq!(large.geometry().size_bytes, small.geometry().size_bytes + (2 << 20));
+        let mut bytes = vec![1; large.geometry().size_bytes as usize];
+        large.read_at(0, &mut bytes).unwrap();
+        let is_content = |at: usize| (2 * CHUNK_BYTES..2 * CHUNK_BYTES + 1024).contains(&at);
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == 7 * u8::from(is_content(at))));
+        large.write_at(2 * CHUNK_BYTES as u64, &[9]).unwrap();
+        let mut one = [0];
+        small.read_at(2 * CHUNK_BYTES as u64, &mut one).unwrap();
+        assert_eq!(one, [7], "the snapshot's writes are its own");
+    }
 
     #[test]
     fn unwritten_bytes_are_zero_and_free() {
