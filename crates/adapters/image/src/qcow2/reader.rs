@@ -1,7 +1,7 @@
 //! A qcow2 that is only read, from any place: without imago, which needs files and knows no zstd.
 //!
 //! ```text
-//!   place in the disk -> L1 (in memory) -> L2 (the last tables) -> cluster, or bytes of zlib or zstd
+//!   place in the disk -> L1 (in memory) -> L2 (the last tables) -> cluster, or zlib, zstd
 //! ```
 //! Promises: an entry that leads beyond the file is an error. Memory: the L1 table, at most 32 MiB,
 //! [`TABLES`] clusters of L2 and one unpacked cluster.
