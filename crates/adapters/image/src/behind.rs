@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   submit -> full parts -> a thread -> the device
-//!          <- empty parts, with what became of the write
+//!          <- empty parts, and the first error
 //! ```
 //! Promises: writes keep their order. Everything else waits until they are done. A write that fails
 //! is the error of a later request; before a flush returns all were heard of. Memory:
 //! [`PARTS_MAX`] parts as long as the writes.
+//!
+//! Channels would do the same, with ten times the code in the program.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use syncline_device::{BlockDevice, DeviceError, Geometry, Op, Origin, Request};
@@ -22,73 +24,88 @@ const PARTS_MAX: usize = 4;
 /// Bytes, where they go, and why.
 type Part = (Vec<u8>, u64, Origin);
 
-/// The ends of the thread's queues.
-struct Queues {
-    full: Sender<Part>,
-    done: Receiver<(Vec<u8>, Result<()>)>,
+struct State {
+    full: VecDeque<Part>,
     /// Parts that are not with the thread.
     empty: Vec<Vec<u8>>,
+    failed: Option<DeviceError>,
+    ends: bool,
 }
 
-impl Queues {
-    /// Takes back a part.
-    fn taken(&mut self) -> Result<()> {
-        let Ok((part, done)) = self.done.recv() else { return Err(ended()) };
-        self.empty.push(part);
-        done
+/// What both sides see.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// The state once it is so. Nobody panics with the lock.
+    fn once(&self, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while(state, |state| !is_so(state));
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.once(|_| true));
+        self.changed.notify_all();
     }
 
     /// Waits for all writes.
-    fn settle(&mut self) -> Result<()> {
-        let mut first = Ok(());
-        while self.empty.len() < PARTS_MAX {
-            let done = self.taken();
-            first = first.and(done);
-        }
-        first
+    fn settle(&self) -> Result<()> {
+        self.once(|state| state.empty.len() == PARTS_MAX).failed.take().map_or(Ok(()), Err)
     }
 
-    fn write(&mut self, offset: u64, from: &[&[u8]], origin: Origin) -> Result<()> {
-        if self.empty.is_empty() {
-            self.taken()?;
+    fn write(&self, offset: u64, from: &[&[u8]], origin: Origin) -> Result<()> {
+        let mut state = self.once(|state| !state.empty.is_empty());
+        if let Some(err) = state.failed.take() {
+            return Err(err);
         }
-        let mut part = self.empty.pop().unwrap_or_default();
+        let mut part = state.empty.pop().unwrap_or_default();
+        drop(state);
         part.clear();
         from.iter().for_each(|bytes| part.extend_from_slice(bytes));
-        self.full.send((part, offset, origin)).map_err(|_| ended())
+        self.change(|state| state.full.push_back((part, offset, origin)));
+        Ok(())
     }
-}
 
-fn ended() -> DeviceError {
-    let reason = "the thread that writes ended".to_owned();
-    DeviceError::Io { op: "write", offset_bytes: 0, len_bytes: 0, reason, errno: 5 }
+    /// The thread.
+    fn serve(&self, device: &dyn BlockDevice) {
+        loop {
+            let next = self.once(|state| state.ends || !state.full.is_empty()).full.pop_front();
+            let Some((part, offset, origin)) = next else { return };
+            let written = device.write(offset, &part, origin);
+            self.change(|state| {
+                state.empty.push(part);
+                if let Err(err) = written {
+                    state.failed.get_or_insert(err);
+                }
+            });
+        }
+    }
 }
 
 /// A device whose writes are done by a thread, which ends with it.
 pub(crate) struct Behind {
     device: Arc<dyn BlockDevice>,
-    /// None: the system has no more threads, or it ends.
-    queues: Option<Mutex<Queues>>,
+    shared: Arc<Shared>,
+    /// None: the system has no more threads.
     thread: Option<JoinHandle<()>>,
 }
 
 impl Behind {
     pub(crate) fn new(device: impl BlockDevice + 'static) -> Behind {
         let device: Arc<dyn BlockDevice> = Arc::new(device);
-        let (full, parts) = channel::<Part>();
-        let (back, done) = channel();
-        let to = Arc::clone(&device);
-        let thread = std::thread::Builder::new().spawn(move || {
-            for (part, offset, origin) in parts {
-                let written = to.write(offset, &part, origin);
-                if back.send((part, written)).is_err() {
-                    return;
-                }
-            }
-        });
-        let empty = vec![Vec::new(); PARTS_MAX];
-        let queues = thread.is_ok().then(|| Mutex::new(Queues { full, done, empty }));
-        Behind { device, queues, thread: thread.ok() }
+        let state = State {
+            full: VecDeque::new(),
+            empty: vec![Vec::new(); PARTS_MAX],
+            failed: None,
+            ends: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let (theirs, to) = (Arc::clone(&shared), Arc::clone(&device));
+        let thread = std::thread::Builder::new().spawn(move || theirs.serve(&*to));
+        Behind { device, shared, thread: thread.ok() }
     }
 }
 
@@ -98,16 +115,16 @@ impl BlockDevice for Behind {
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<()> {
-        let Some(queues) = &self.queues else { return self.device.submit(batch) };
-        // Nobody panics with the lock.
-        let mut queues = queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.thread.is_none() {
+            return self.device.submit(batch);
+        }
         for request in batch {
             match &request.op {
                 Op::Write { from, fua: false } => {
-                    queues.write(request.offset_bytes, from, request.origin)?;
+                    self.shared.write(request.offset_bytes, from, request.origin)?;
                 }
                 _ => {
-                    queues.settle()?;
+                    self.shared.settle()?;
                     self.device.submit(std::slice::from_mut(request))?;
                 }
             }
@@ -118,7 +135,7 @@ impl BlockDevice for Behind {
 
 impl Drop for Behind {
     fn drop(&mut self) {
-        drop(self.queues.take());
+        self.shared.change(|state| state.ends = true);
         if let Some(thread) = self.thread.take() {
             // Nothing is written behind what comes next, as the removal of the file.
             let _ = thread.join();
