@@ -86,7 +86,7 @@ rm c.img
 # shellcheck disable=SC2046 # words
 gcc try.c -static-libgcc $(pkg-config --cflags syncline) -l:libsyncline.a $(pkg-config --libs-only-l --static syncline | sed 's/-lsyncline//') -o try-static
 ./try-static
-for example in files tree images; do
+for example in files tree images build; do
     # Minimal systems keep no documents.
     [ -d /usr/share/doc/libsyncline-dev/examples ] || continue
     # shellcheck disable=SC2046 # words

@@ -18,6 +18,8 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MKE2FS = "mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
 MOUNTED_SECONDS = 120
+# Exit code where something is not there, as tests have it elsewhere.
+MISSING = 77
 
 
 class Missing(Exception):
@@ -33,7 +35,8 @@ def main(run):
     try:
         sys.exit(run())
     except (Missing, Failed) as why:
-        sys.exit(f"{pathlib.Path(sys.argv[0]).stem}: {why}")
+        print(f"{pathlib.Path(sys.argv[0]).stem}: {why}", file=sys.stderr)
+        sys.exit(MISSING if isinstance(why, Missing) else 1)
 
 
 def parser(doc, *names):

@@ -173,11 +173,17 @@ class Archive:
         return bytes(self.bytes)
 
 
-def initramfs(root, programs, modules):
-    """The bytes of the guest's first file system. Programs come before busybox's of the same name."""
+def static_busybox():
+    """The path of a busybox that needs no library."""
     busybox = shutil.which("busybox")
     if busybox is None or "not a dynamic" not in subprocess.run(["ldd", busybox], capture_output=True, text=True).stderr:
         raise Missing("needs a static busybox; install busybox-static")
+    return busybox
+
+
+def initramfs(root, programs, modules):
+    """The bytes of the guest's first file system. Programs come before busybox's of the same name."""
+    busybox = static_busybox()
     archive = Archive()
     for name in ("dev", "proc", "sys", "mnt", "tmp"):
         archive.add(name, b"", 0o040755)

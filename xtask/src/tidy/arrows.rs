@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli -> fuse  export  nfs     adapters; fuse, nfs -> control
-//!   lab -> cli, nand; syncline-py -> lab
+//!   lab -> cli, nand; syncline-py -> lab, image
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
 //!   buffer  nand -> device
 //!   ondisk  buffer  recorder  flashlite -> base
@@ -66,7 +66,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "sqlite",
         ],
     ),
-    ("syncline-py", &["syncline", "nand", "lab"]),
+    ("syncline-py", &["syncline", "nand", "lab", "fs", "image"]),
     ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (

@@ -2,7 +2,7 @@
 //! image through its volume fills these.
 //!
 //! ```text
-//!   archive or directory -> NewTree -> syncline_fs::build -> a file that grows
+//!   archive or directory -> NewTree -> syncline_fs::build -> behind -> a file that grows
 //! ```
 //!
 //! Promises
@@ -21,6 +21,7 @@ use syncline_device::{BlockDevice, FileDevice, FileOptions, GrowingFile};
 use syncline_fs::build::{Build, Built, NodeId, NodeMeta, Size};
 use syncline_fs::{FsError, Timestamp, bits};
 
+use crate::behind::Behind;
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::mkfs::Mkfs;
 use crate::{ImageError, Result, platform};
@@ -74,7 +75,8 @@ fn filled<T>(
     // Nobody else opens it meanwhile.
     let lock = FileDevice::open_new(path, FileOptions::default())?;
     let output = file.try_clone().map_err(|err| ImageError::host(path, &err))?;
-    let (done, built) = on_device(Box::new(GrowingFile::new(output)), path, new, size, fill)?;
+    let (done, built) =
+        on_device(Box::new(Behind::new(GrowingFile::new(output))), path, new, size, fill)?;
     let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };
     file.set_len(bytes).map_err(|err| ImageError::host(path, &err))?;
     drop(lock);

@@ -5,7 +5,7 @@
 //!                              -> names   make, rename, remove
 //!                              -> copy    trees between volumes and this system
 //!                              -> archive tar archives in and out
-//!   oci: container images -> build: a new image, laid out in one pass
+//!   oci: container images -> build: a new image, laid out in one pass; behind: its writes
 //!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
 //!   disk_of, unpack: a disk whose bytes a program reads, without files of this system
 //!   stream: compressed bytes; stoppable: pipes; mkfs: a new image
@@ -24,6 +24,8 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+#[cfg(any(unix, windows))]
+mod behind;
 #[cfg(any(unix, windows))]
 pub mod build;
 mod container;

@@ -159,7 +159,7 @@ pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> 
     if !grows(&file) {
         return container::disk(file, path).map_err(|err| err.at(path.display()));
     }
-    Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
+    Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))
 }
 
 impl Image {

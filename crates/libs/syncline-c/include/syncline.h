@@ -201,6 +201,50 @@ int64_t syncline_check(const char *path, void (*say)(void *context, const char *
 /* Replays the journal and finishes deletions, as an open does. `report` may be NULL. */
 int syncline_recover(const char *path, struct syncline_report *report);
 
+/* --- New images with a tree ---------------------------------------------------------------------------------- */
+
+typedef uint64_t syncline_build;
+
+struct syncline_build_options { /* zeros and NULL: the defaults */
+    uint64_t size_bytes;        /* 0: as small as the tree allows, and what is to spare */
+    uint64_t spare_bytes;       /* room beside the tree, this or spare_percent */
+    uint32_t spare_percent;
+    uint32_t reserved;     /* 0 */
+    uint64_t inodes;       /* 0: as many as the tree needs */
+    uint64_t time_s;       /* of the volume, seconds since 1970; 0: now */
+    const char *label;     /* at most 16 bytes */
+    const uint8_t *uuid;   /* 16 bytes; NULL: random */
+    const char *hash_seed; /* a UUID as text; NULL: random. With uuid and time_s, equal calls give equal bytes */
+};
+
+struct syncline_xattr {
+    const char *name; /* in full, as "user.source"; ACLs are as setxattr(2) takes them */
+    const void *value;
+    size_t size;
+};
+
+/* Begins an image at a path where nothing is; entries follow, in any order, each file's contents right after it.
+ * `options` may be NULL. The image is laid out in one pass and never mounted. Below 8 MiB it has no journal, as with
+ * mke2fs, and can only be read. */
+int syncline_build_begin(const char *path, const struct syncline_build_options *options, syncline_build *build);
+
+/* Adds an entry of the type in `stat->mode`; only mode, uid, gid, rdev, atime and mtime are looked at, and SYNCLINE_NOW
+ * is the time of the volume. `target` is that of a symbolic link, else NULL. Directories that no entry names are made;
+ * one that is there gets these attributes. -EEXIST, -ENOTDIR, -ENOSPC: the entry is not there, others may follow. */
+int syncline_build_add(syncline_build build, const char *path, const struct syncline_stat *stat, const char *target,
+                       const struct syncline_xattr *xattrs, size_t count);
+/* One more name for the entry at `from`. */
+int syncline_build_link(syncline_build build, const char *from, const char *to);
+
+/* Appends bytes, or a hole, to the file that was added last. */
+int syncline_build_write(syncline_build build, const void *from, size_t len);
+int syncline_build_skip(syncline_build build, uint64_t len);
+
+/* Makes the image and returns its size. The handle is gone also after an error, and then the image. */
+int64_t syncline_build_finish(syncline_build build);
+/* Removes what was begun. A process that ends without either leaves a file that holds no file system. */
+int syncline_build_cancel(syncline_build build);
+
 #ifdef __cplusplus
 }
 #endif

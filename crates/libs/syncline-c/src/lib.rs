@@ -1,7 +1,7 @@
 //! The C interfaces, as one library: the headers in `include` document every function.
 //!
 //! ```text
-//!   syncline.h            number ──> table ──> Disk, File, Directory (syncline)
+//!   syncline.h            number ──> table ──> Disk, File, Directory, Builder (syncline)
 //!   flashlite.h           flashlite.rs, feature `flashlite`
 //!   syncline_recorder.h   recorder.rs, feature `recorder`
 //! ```
@@ -14,6 +14,7 @@
 //! table of its own, so that no lock of the other one is waited for. Tested by C programs in
 //! `tests/it`, under AddressSanitizer and, where it is installed, valgrind.
 
+mod build;
 mod callbacks;
 mod dirs;
 mod files;
@@ -27,6 +28,7 @@ mod table;
 mod tools;
 mod volumes;
 
+pub use build::*;
 pub use dirs::*;
 pub use files::*;
 pub use names::*;

@@ -77,7 +77,7 @@ exports! {
 
 /// # Safety
 /// `time` is null or such a structure.
-unsafe fn time_of(time: *const Time) -> Result<Option<SetTime>> {
+pub(crate) unsafe fn time_of(time: *const Time) -> Result<Option<SetTime>> {
     // SAFETY: the caller promises it.
     let Some(time) = (unsafe { time.as_ref() }) else { return Ok(None) };
     match (time.nanoseconds, time.reserved) {

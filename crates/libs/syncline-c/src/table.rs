@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use syncline::{Directory, Disk, Error, File, Result};
+use syncline::{Builder, Directory, Disk, Error, File, Result};
 
 const EIO: i32 = 5;
 const EBADF: i32 = 9;
@@ -25,6 +25,8 @@ pub(crate) enum Object {
     Volume(Disk),
     File(File),
     Directory(Mutex<Directory>),
+    /// None: it was made or given up.
+    Build(Box<Mutex<Option<Builder>>>),
 }
 
 struct Entry {
@@ -181,6 +183,37 @@ pub(crate) fn on_directory<T>(
         Object::Directory(directory) => call(&mut directory.lock()),
         _ => Err(wrong_kind("directory")),
     })
+}
+
+/// A call on an image that is being made.
+pub(crate) fn on_build<T>(
+    handle: u64,
+    call: impl FnOnce(&mut Builder) -> Result<T>,
+) -> std::result::Result<T, i32> {
+    with(handle, |object| match object {
+        Object::Build(build) => call(build.lock().as_mut().ok_or_else(ended)?),
+        _ => Err(wrong_kind("build")),
+    })
+}
+
+/// Ends the handle of an image that is being made.
+pub(crate) fn end_build<T>(
+    handle: u64,
+    end: impl FnOnce(Builder) -> Result<T>,
+) -> std::result::Result<T, i32> {
+    let mut ends = None;
+    remove(handle, |object| match object {
+        Object::Build(build) => Some(build.lock().take().ok_or_else(ended).and_then(|build| {
+            ends = Some(end(build)?);
+            Ok(())
+        })),
+        _ => None,
+    })?;
+    ends.ok_or(EBADF)
+}
+
+fn ended() -> Error {
+    Error::new(EBADF, "another thread ended the build; begin another one")
 }
 
 /// Ends a handle; `close` gives `None` for one of another kind, which stays. The handle is gone

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod build_from;
 mod device;
 mod observed;
 mod study;
@@ -417,6 +418,8 @@ mod _native {
     use super::{Disk, File, check, mkfs, recover};
     #[pymodule_export]
     use crate::build::Builder;
+    #[pymodule_export]
+    use crate::build_from::build_from;
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use syncline_image::Watch;
 use syncline_lab::{LabError, Observer};
 
 use parking_lot::Mutex;
@@ -34,6 +35,16 @@ impl Observer for Caller {
 
     fn complain(&self, text: &str) {
         self.complaints.lock().push(text.to_owned());
+    }
+}
+
+impl Watch for Caller {
+    fn stopped(&self) -> bool {
+        Observer::stopped(self)
+    }
+
+    fn remark(&self, text: &str) {
+        self.complain(text);
     }
 }
 

@@ -1,8 +1,12 @@
 """Images made of entries."""
 
 import errno
+import hashlib
 import io
+import json
+import os
 import stat
+import tarfile
 
 import pytest
 
@@ -68,3 +72,70 @@ def test_what_fails_leaves_no_image(tmp_path):
     syncline.build(path, [])
     with pytest.raises(FileExistsError):
         syncline.build(path, [])
+
+
+def layer(*names):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = len(name)
+            archive.addfile(info, io.BytesIO(name.encode()))
+    return out.getvalue()
+
+
+def layout(path, *layers):
+    """An OCI image with these layers."""
+    (path / "blobs" / "sha256").mkdir(parents=True)
+
+    def blob(kind, contents):
+        name = hashlib.sha256(contents).hexdigest()
+        (path / "blobs" / "sha256" / name).write_bytes(contents)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{name}", "size": len(contents)}
+
+    blobs = [blob("layer.v1.tar", each) for each in layers]
+    config = {"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": [each["digest"] for each in blobs]}}
+    manifest = {"schemaVersion": 2, "config": blob("config.v1+json", json.dumps(config).encode()), "layers": blobs}
+    index = {"schemaVersion": 2, "manifests": [blob("manifest.v1+json", json.dumps(manifest).encode())]}
+    (path / "index.json").write_text(json.dumps(index))
+    (path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    return blobs
+
+
+def test_a_container_image_an_archive_and_a_directory_become_images(tmp_path):
+    blobs = layout(tmp_path / "oci", layer("etc/kept", "etc/gone"), layer("etc/.wh.gone", "etc/new"))
+    (tmp_path / "tree.tar").write_bytes(layer("etc/kept", "etc/new"))
+    (tmp_path / "tree" / "etc").mkdir(parents=True)
+    for name in ("etc/kept", "etc/new"):
+        (tmp_path / "tree" / name).write_text(name)
+    sources = [f"oci:{tmp_path / 'oci'}", tmp_path / "tree.tar", os.fspath(tmp_path / "tree")]
+    for number, source in enumerate(sources):
+        path = tmp_path / f"{number}.img"
+        size = syncline.build(path, source, spare=8 << 20, label="root", time_s=1_700_000_000)
+        assert size == path.stat().st_size > 8 << 20
+        assert syncline.check(path).is_clean
+        with syncline.Volume(path, "r") as volume:
+            assert sorted(volume.listdir("/etc")) == ["kept", "new"]
+            assert volume.read_bytes("/etc/new") == b"etc/new"
+        again = tmp_path / "again.img"
+        syncline.build(again, source, spare=8 << 20, label="root", time_s=1_700_000_000)
+        assert again.read_bytes() == path.read_bytes(), source
+        again.unlink()
+    path = tmp_path / "none.img"
+    (tmp_path / "oci" / "blobs" / "sha256" / blobs[0]["digest"][7:]).write_bytes(layer("etc/kept", "etc/bad!"))
+    for source, options, number in [
+        (sources[0], {}, errno.EUCLEAN),
+        (sources[0], {"platform": "linux/arm64"}, errno.EINVAL),
+        (sources[0], {"platform": "linux"}, errno.EINVAL),
+        (sources[1], {"platform": "linux/amd64"}, errno.EINVAL),
+        (sources[1], {"size": 1 << 20, "spare": 1}, errno.EINVAL),
+        (sources[1], {"hash_seed": "none"}, errno.EINVAL),
+        (tmp_path / "nothing", {}, errno.EIO),
+    ]:
+        with pytest.raises(OSError) as raised:
+            syncline.build(path, source, **options)
+        assert raised.value.errno == number and not path.exists(), (source, options, raised.value)
+    with pytest.raises(FileExistsError):
+        syncline.build(tmp_path / "0.img", sources[1])
+    with pytest.raises(ValueError):
+        syncline.build(path, [], platform="linux/amd64")

@@ -3,6 +3,7 @@
 //! Programs that work on mounts while these are killed are in `tests/mounted`.
 
 mod archives;
+mod boots;
 mod buffer;
 mod copies;
 mod ctl;

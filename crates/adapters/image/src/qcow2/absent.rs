@@ -1,8 +1,9 @@
 //! A build without imago: refusals.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use syncline_device::FileDevice;
+use syncline_device::{BlockDevice, FileDevice};
 
 use crate::{ImageError, Result};
 
@@ -28,7 +29,7 @@ impl Qcow2Device {
     ///
     /// # Errors
     /// Always.
-    pub(crate) fn open(_: FileDevice, _: &Path) -> Result<FileDevice> {
+    pub(crate) fn open(_: FileDevice, _: &Path) -> Result<Arc<dyn BlockDevice>> {
         Err(refused())
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use imago::file::File as Storage;
@@ -19,10 +20,23 @@ use syncline_device::{
 
 use super::header::{Header, mark_dirty};
 use super::lock;
-use crate::{ImageError, Result};
+use super::reader::Reader;
+use crate::{ImageError, ReadAt, Result};
 
 /// Bytes copied at once into a new file: one cluster of qemu-img's default size.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// A file that stays locked while it is read.
+struct Locked {
+    file: File,
+    _locked: FileDevice,
+}
+
+impl ReadAt for Locked {
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        ReadAt::read_exact_at(&self.file, into, at)
+    }
+}
 
 /// A qcow2 file as a device.
 pub(crate) struct Qcow2Device {
@@ -74,7 +88,7 @@ impl Qcow2Device {
     ///
     /// # Errors
     /// A damaged file, one with what is not supported, one that QEMU has open.
-    pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Qcow2Device> {
+    pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
         let writable = !device.geometry().read_only;
         let file = device.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
         let bytes =
@@ -90,8 +104,17 @@ impl Qcow2Device {
                         `qemu-img amend -f qcow2 -o compat=1.1` makes it version 3";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
+        if writable && header.is_zstd {
+            let text = "the qcow2 is compressed with zstd, which is only read; \
+                        `qemu-img convert -O qcow2` writes a copy without that";
+            return Err(ImageError::Unsupported(text.to_owned()));
+        }
         if !lock::take(&file, writable) {
             return Err(in_use());
+        }
+        if header.is_zstd {
+            let bytes = bytes()?;
+            return Ok(Arc::new(Reader::open(Box::new(Locked { file, _locked: device }), bytes)?));
         }
         let failed = |err: io::Error| {
             let why = crate::plain(&err);
@@ -115,7 +138,8 @@ impl Qcow2Device {
             discard: false,
             read_only: !writable,
         };
-        Ok(Qcow2Device { disk, file, geometry, failed: AtomicBool::new(false), _locked: device })
+        let failed = AtomicBool::new(false);
+        Ok(Arc::new(Qcow2Device { disk, file, geometry, failed, _locked: device }))
     }
 
     /// Data, then tables, then the disk below. Data goes first, so that no table on the disk points

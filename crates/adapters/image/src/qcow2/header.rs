@@ -3,7 +3,7 @@
 //! ```text
 //!   0 "QFI\xfb"  4 version   8 backing file   20 cluster bits   24 size of the disk
 //!   36 entries of the L1 table, 40 where it is   48 refcount table, 56 its clusters
-//!   72 incompatible features (version 3)   96 refcount bits, log2
+//!   72 incompatible features (version 3)   96 refcount bits, log2   104 compression
 //! ```
 //!
 //! Promises: what the file says about its own size is compared with the file before anything is
@@ -27,12 +27,16 @@ pub(super) const OFFSET_MASK: u64 = 0x00FF_FFFF_FFFF_FE00;
 const FEATURES_AT: u64 = 79;
 /// The refcounts may be wrong; qemu-img repairs them.
 const DIRTY: u8 = 1;
+/// The header says how clusters are compressed.
+const COMPRESSION: u64 = 1 << 3;
+const COMPRESSION_AT: u64 = 104;
+const ZSTD: u8 = 1;
 /// Names of the incompatible features, from bit 0 on. A file with the first is repaired.
 const FEATURES: [&str; 5] = [
     "dirty",
     "corrupt",
     "external data file",
-    "another compression than zlib",
+    "another compression than zlib and zstd",
     "extended L2 entries",
 ];
 
@@ -43,6 +47,8 @@ pub(super) struct Header {
     pub(super) has_features: bool,
     /// The file was written to and not closed: its refcounts have to be repaired.
     pub(super) dirty: bool,
+    /// Clusters are compressed with zstd, which imago does not read.
+    pub(super) is_zstd: bool,
     pub(super) cluster_bits: u32,
     /// Size of the disk.
     pub(super) size_bytes: u64,
@@ -89,7 +95,13 @@ impl Header {
         }
         let has_features = version == 3;
         let features = if has_features { u64_at(&bytes, 72) } else { 0 };
-        refuse_features(features)?;
+        let mut compression = [0];
+        if features & COMPRESSION != 0 {
+            let read = file.read_exact_at(&mut compression, COMPRESSION_AT);
+            read.map_err(|err| corrupt(&crate::plain(&err)))?;
+        }
+        let is_zstd = compression == [ZSTD];
+        refuse_features(if is_zstd { features & !COMPRESSION } else { features })?;
         if u64_at(&bytes, 8) != 0 {
             return Err(unsupported("a backing file"));
         }
@@ -99,6 +111,7 @@ impl Header {
         let header = Header {
             has_features,
             dirty: features & u64::from(DIRTY) != 0,
+            is_zstd,
             cluster_bits: u32_at(&bytes, 20),
             size_bytes: u64_at(&bytes, 24),
             l1_bytes: u64::from(u32_at(&bytes, 36)) * 8,

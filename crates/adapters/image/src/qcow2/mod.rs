@@ -16,7 +16,8 @@
 //!   table that reached the disk before its data points to zeros.
 //! - A build without the feature `qcow2` refuses such a file and never takes it for a raw image.
 //!   imago needs Rust 1.87, all else 1.85.
-//! - Where a program gives the bytes of the file (a browser), [`Reader`] reads it instead.
+//! - Where a program gives the bytes of the file (a browser), or clusters are compressed with zstd,
+//!   [`Reader`] reads it instead.
 //! - The file has no other writer while a virtual machine runs.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.

@@ -1,7 +1,7 @@
-//! A qcow2 that is only read, from any place: without imago, which needs files.
+//! A qcow2 that is only read, from any place: without imago, which needs files and knows no zstd.
 //!
 //! ```text
-//!   place in the disk -> L1 (in memory) -> L2 (the last tables) -> cluster, or zlib's bytes
+//!   place in the disk -> L1 (in memory) -> L2 (the last tables) -> cluster, or zlib, zstd
 //! ```
 //! Promises: an entry that leads beyond the file is an error. Memory: the L1 table, at most 32 MiB,
 //! [`TABLES`] clusters of L2 and one unpacked cluster.
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use syncline_device::{BlockDevice, DeviceError, Geometry, Op, Request, SECTOR_BYTES};
 
 use super::header::{Header, OFFSET_MASK, corrupt, u64_at};
-use crate::{ImageError, ReadAt, Result};
+use crate::{ImageError, ReadAt, Result, stream};
 
 /// L2 tables in memory: in clusters of 64 KiB each maps 512 MiB.
 const TABLES: usize = 16;
@@ -32,6 +32,7 @@ pub(crate) struct Reader {
     file: Box<dyn ReadAt>,
     len: u64,
     cluster_bits: u32,
+    is_zstd: bool,
     l1: Vec<u8>,
     /// The last tables, the newest first.
     tables: Mutex<VecDeque<Held>>,
@@ -61,8 +62,9 @@ impl Reader {
         let geometry =
             Geometry { read_only: true, volatile_cache: false, ..Geometry::new(size_bytes) };
         let unpacked = Mutex::new((u64::MAX, Vec::new()));
-        let (tables, cluster_bits) = (Mutex::default(), header.cluster_bits);
-        Ok(Reader { file, len, cluster_bits, l1, tables, unpacked, geometry })
+        let (tables, cluster_bits, is_zstd) =
+            (Mutex::default(), header.cluster_bits, header.is_zstd);
+        Ok(Reader { file, len, cluster_bits, is_zstd, l1, tables, unpacked, geometry })
     }
 
     /// The L2 entry of a cluster of the disk.
@@ -121,9 +123,14 @@ impl Reader {
             let packed = end.checked_sub(at).ok_or_else(|| damaged("a cluster beyond the end"))?;
             let mut bytes = vec![0; packed as usize];
             self.file.read_exact_at(&mut bytes, at)?;
-            held.1.clear();
-            let decoder = flate2::read::DeflateDecoder::new(&bytes[..]);
-            decoder.take(1 << self.cluster_bits).read_to_end(&mut held.1)?;
+            let len = 1 << self.cluster_bits;
+            if self.is_zstd {
+                held.1 = stream::unzstd(bytes, len)?;
+            } else {
+                held.1.clear();
+                let decoder = flate2::read::DeflateDecoder::new(&bytes[..]);
+                decoder.take(len).read_to_end(&mut held.1)?;
+            }
             held.0 = at;
         }
         take(&held.1).ok_or_else(|| damaged("a compressed cluster is too short"))

@@ -121,6 +121,14 @@ pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
     Ok((decoder, true))
 }
 
+/// What zstd made shorter; nothing behind that is looked at.
+pub(crate) fn unzstd(bytes: Vec<u8>, len: u64) -> io::Result<Vec<u8>> {
+    let mut whole = Vec::new();
+    let from: Bytes = Box::new(io::Cursor::new(bytes));
+    of_zstd(BufReader::new(from))?.take(len).read_to_end(&mut whole)?;
+    Ok(whole)
+}
+
 #[cfg(feature = "zstd")]
 fn of_zstd(from: BufReader<Bytes>) -> io::Result<Bytes> {
     Ok(Box::new(Damaged(zstd::Decoder::with_buffer(from)?)))

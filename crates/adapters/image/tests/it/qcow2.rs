@@ -129,6 +129,8 @@ fn what_qemu_img_wrote_reads_as_the_raw_image() {
         &["-o", "compat=1.1"][..],
         &["-o", "compat=0.10"],
         &["-c"],
+        &["-c", "-o", "compression_type=zstd"],
+        &["-c", "-o", "compression_type=zstd,cluster_size=4k"],
         &["-o", "cluster_size=4k,refcount_bits=1"],
         &["-o", "cluster_size=2M,preallocation=metadata"],
     ] {
@@ -196,6 +198,8 @@ fn a_snapshot_in_the_file_keeps_its_bytes() {
 }
 
 const ENCRYPTION: &str = "encryption";
+/// Kind of compression in a qcow2 header.
+const COMPRESSION_AT: u64 = 104;
 /// `crypt_method` of a qcow2 header; 2 is LUKS.
 const CRYPT_METHOD_AT: u64 = 32;
 
@@ -212,7 +216,6 @@ fn what_is_not_supported_is_refused_by_name() {
     for (options, named) in [
         (&["-b", &base, "-F", "qcow2", &target][..], "a backing file"),
         (&["-o", &data, &target, "1M"], "external data file"),
-        (&["-o", "compression_type=zstd", &target, "1M"], "another compression than zlib"),
         (&["-o", "extended_l2=on", &target, "1M"], "extended L2 entries"),
         (&[&target, "1M"], ENCRYPTION),
     ] {
@@ -229,6 +232,11 @@ fn what_is_not_supported_is_refused_by_name() {
             assert!(said.contains("; `qemu-img convert -O qcow2`"), "{said}");
         }
     }
+    qemu(&["create", "-q", "-f", "qcow2", "-o", "compression_type=zstd", &target, "1M"]);
+    assert!(refusal(&target, false).contains("zstd, which is only read; `qemu-img convert"));
+    let file = std::fs::OpenOptions::new().write(true).open(&target).unwrap();
+    file.write_all_at(&[2], COMPRESSION_AT).unwrap();
+    assert!(refusal(&target, true).contains("another compression than zlib and zstd"));
     qemu(&["create", "-q", "-f", "qcow2", "-o", "compat=0.10", &target, "1M"]);
     assert!(refusal(&target, false).contains("; `qemu-img amend -f qcow2 -o compat=1.1`"));
 }

@@ -228,7 +228,7 @@ fn random_trees_are_what_a_mount_shows() {
     if !require(test, &[Need::E2fsck]) {
         return;
     }
-    let rounds = FuzzRounds::at_least(20);
+    let rounds = FuzzRounds::at_least(200);
     for (seed, _) in (0..).zip(rounds) {
         let mut random = Random::new(seed);
         let block_bytes = 1024 << random.below(3);
@@ -238,7 +238,11 @@ fn random_trees_are_what_a_mount_shows() {
             Size::Spare(Spare::Bytes(5 << 20)),
             Size::Bytes(900 << 20),
         ][random.index(4)];
-        let (count, file_bytes) = [(40, 400_000), (3000, 3000), (400, 30_000)][random.index(3)];
+        // Most of them are small: each takes as long as its mount.
+        let (count, file_bytes) = match seed % 10 {
+            0 => [(40, 400_000), (3000, 3000), (400, 30_000)][random.index(3)],
+            _ => (60, 20_000),
+        };
         let what = format!("seed {seed}, {size:?}, blocks of {block_bytes}, {count} names");
         let file = File::new(dir.path());
         let build = Build::new(file.device(), &options(block_bytes), size).unwrap();
@@ -310,6 +314,40 @@ fn sizes_that_are_not_given_never_run_out() {
                 Size::Spare(Spare::Bytes(_)) => assert!(free >= spare, "{what}: {built:?}"),
                 _ => assert!(free as usize >= files as usize * bytes / 5, "{what}: {built:?}"),
             }
+        }
+    }
+}
+
+#[test]
+fn random_trees_never_run_out() {
+    if !require("random_trees_never_run_out", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for seed in FuzzRounds::at_least(40) {
+        let mut random = Random::new(seed);
+        let block_bytes = 1024 << random.below(7);
+        let (many, less) = (random.below(14), random.below(20));
+        let files = 1 + random.below(1 << many) as u32;
+        let most = 1 + (32 << 20) / u64::from(files);
+        let bytes = random.below(most >> less.min(most.ilog2().into())) as usize;
+        let spare = random.below(4 << 20);
+        let size =
+            [Size::Minimum, Size::Spare(Spare::Bytes(spare)), Size::Spare(Spare::Percent(7.5))]
+                [random.index(3)];
+        let what = format!("seed {seed}: {files} of {bytes}, {size:?}, blocks of {block_bytes}");
+        let file = File::new(dir.path());
+        let mut build = Build::new(file.device(), &options(block_bytes), size).unwrap();
+        fill(&mut build, files, bytes).unwrap_or_else(|err| panic!("{what}: {err}"));
+        let built = build.finish().unwrap_or_else(|err| panic!("{what}: {err}"));
+        file.checked(&built, &what);
+        let free = built.free_blocks * u64::from(block_bytes);
+        match size {
+            Size::Spare(Spare::Bytes(spare)) => assert!(free >= spare, "{what}: {built:?}"),
+            Size::Spare(_) => {
+                assert!(free >= u64::from(files) * bytes as u64 / 14, "{what}: {built:?}");
+            }
+            _ => {}
         }
     }
 }

@@ -91,14 +91,26 @@ fn go_writes_an_image() {
         cache.display()
     );
     std::fs::write(dir.path().join("syncline.pc"), text).unwrap();
-    let program = dir.path().join("example");
-    let mut go = Command::new("go");
-    go.args(["build", "-o"]).arg(&program).arg(".").current_dir(here("examples/go"));
-    go.env("PKG_CONFIG_PATH", dir.path()).env("GOCACHE", &cache).env("CGO_ENABLED", "1");
-    go.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
-    let built = go.output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    example("Go", &mut Command::new(program), dir.path());
+    let build = |package: &str, name: &str| {
+        let program = dir.path().join(name);
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(&program).arg(package).current_dir(here("examples/go"));
+        go.env("PKG_CONFIG_PATH", dir.path()).env("GOCACHE", &cache).env("CGO_ENABLED", "1");
+        go.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
+        let built = go.output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        Command::new(program)
+    };
+    example("Go", &mut build(".", "example"), dir.path());
+    let mut jobs = build("./jobs", "jobs");
+    let ran = run(jobs.arg(dir.path()).args(["one", "two"]), dir.path());
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "2 images\n");
+    for job in ["one", "two"] {
+        let image = dir.path().join(format!("{job}.img"));
+        e2fsck_clean(&image).unwrap();
+        let text = syncline_testkit::debugfs(&image, "cat /etc/job");
+        assert!(text.contains(&format!("echo {job}\n")), "{text}");
+    }
 }
 
 #[test]

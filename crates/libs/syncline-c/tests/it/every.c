@@ -286,6 +286,102 @@ static void read_only(const char *path)
     OK(syncline_close(second));
 }
 
+static void builds(void)
+{
+    const struct syncline_time time = {1500000000, 123456789, 0}, bad = {0, 1000000000, 0};
+    const struct syncline_stat dir = {.mode = S_IFDIR | 0750, .uid = 7, .atime = time, .mtime = time};
+    const struct syncline_stat plain = {.mode = S_IFREG | 0640, .gid = 9, .mtime = {0, SYNCLINE_NOW, 0}};
+    const struct syncline_stat link = {.mode = S_IFLNK | 0777}, null = {.mode = S_IFCHR | 0666, .rdev = 1 << 8 | 3};
+    const struct syncline_stat wrong[] = {{.mode = 0644}, {.mode = S_IFREG | 1u << 16}, {.mode = 0170000},
+                                          {.mode = S_IFREG, .mtime = bad}};
+    const struct syncline_xattr xattrs[] = {{"user.source", "test", 4}, {"user.empty", NULL, 0}};
+    const uint8_t uuid[16] = {1, 2, 3};
+    const struct syncline_build_options all = {
+        .spare_percent = 20, .inodes = 100, .time_s = 1700000000, .label = "built", .uuid = uuid,
+        .hash_seed = "5c1e1f5e-0000-4000-8000-000000000002"};
+    struct syncline_stat stat;
+    syncline_build build;
+    syncline_volume volume;
+    syncline_file file;
+    char text[64];
+    OK(syncline_build_begin("built.img", &all, &build));
+    IS(syncline_build_begin("built.img", &all, &(syncline_build){0}), -EEXIST);
+    IS(syncline_build_write(build, "x", 1), -EINVAL);
+    OK(syncline_build_add(build, "/etc", &dir, NULL, NULL, 0));
+    OK(syncline_build_add(build, "/usr/share/f", &plain, NULL, xattrs, 2));
+    OK(syncline_build_write(build, "begin", 5));
+    OK(syncline_build_write(build, NULL, 0));
+    OK(syncline_build_skip(build, 100000));
+    OK(syncline_build_write(build, "end", 3));
+    IS(syncline_build_write(build, NULL, 1), -EINVAL);
+    OK(syncline_build_add(build, "/etc/s", &link, "../usr", NULL, 0));
+    IS(syncline_build_skip(build, 1), -EINVAL);
+    OK(syncline_build_add(build, "/null", &null, NULL, NULL, 0));
+    OK(syncline_build_link(build, "/usr/share/f", "/g"));
+    IS(syncline_build_link(build, "/nothing", "/h"), -ENOENT);
+    IS(syncline_build_add(build, "/g", &plain, NULL, NULL, 0), -EEXIST);
+    IS(syncline_build_add(build, "/g/h", &plain, NULL, NULL, 0), -ENOTDIR);
+    IS(syncline_build_add(build, "/t", &link, NULL, NULL, 0), -EINVAL);
+    IS(syncline_build_add(build, "/t", &plain, "target", NULL, 0), -EINVAL);
+    IS(syncline_build_add(build, NULL, &plain, NULL, NULL, 0), -EINVAL);
+    IS(syncline_build_add(build, "/t", NULL, NULL, NULL, 0), -EINVAL);
+    IS(syncline_build_add(build, "/t", &plain, NULL, NULL, 1), -EINVAL);
+    IS(syncline_build_add(build, "/t", &plain, NULL, xattrs, SIZE_MAX), -EINVAL);
+    IS(syncline_build_add(build, "/..", &plain, NULL, NULL, 0), -EINVAL);
+    for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++)
+        IS(syncline_build_add(build, "/t", &wrong[at], NULL, NULL, 0), -EINVAL);
+    IS(syncline_sync(build), -EBADF);
+    IS(syncline_close(build), -EBADF);
+    int64_t bytes = syncline_build_finish(build);
+    struct stat host;
+    OK(lstat("built.img", &host));
+    CHECK(host.st_size == bytes && bytes > 0 && bytes < 8 << 20);
+    IS(syncline_build_finish(build), -EBADF);
+    IS(syncline_build_add(build, "/x", &plain, NULL, NULL, 0), -EBADF);
+    IS(syncline_check("built.img", NULL, NULL), 0);
+
+    OK(syncline_open("built.img", "ro", &volume));
+    OK(syncline_stat(volume, "/etc", 0, &stat));
+    CHECK(stat.mode == dir.mode && stat.uid == 7 && !memcmp(&stat.mtime, &time, sizeof time));
+    OK(syncline_stat(volume, "/g", 0, &stat));
+    CHECK(stat.mode == plain.mode && stat.gid == 9 && stat.nlink == 2 && stat.size == 100008 && stat.blocks < 64);
+    CHECK(stat.mtime.seconds == 1700000000 && stat.atime.seconds == 0);
+    IS(syncline_getxattr(volume, "/g", 0, "user.source", text, sizeof text), 4);
+    IS(syncline_getxattr(volume, "/g", 0, "user.empty", text, sizeof text), 0);
+    OK(syncline_file_open(volume, "/g", SYNCLINE_READ, 0, &file));
+    IS(syncline_file_pread(file, text, sizeof text, 100004), 4);
+    CHECK(!memcmp(text, "\0end", 4));
+    IS(syncline_readlink(volume, "/etc/s", text, sizeof text), 6);
+    OK(syncline_stat(volume, "/null", 0, &stat));
+    CHECK(stat.mode == null.mode && stat.rdev == null.rdev);
+    OK(syncline_close(volume));
+
+    /* What fails or is given up leaves nothing. */
+    OK(syncline_build_begin("none.img", NULL, &build));
+    OK(syncline_build_cancel(build));
+    IS(syncline_build_cancel(build), -EBADF);
+    IS(access("none.img", F_OK), -1);
+    static char part[1 << 20] = {1};
+    OK(syncline_build_begin("none.img", &(struct syncline_build_options){.size_bytes = 8 << 20}, &build));
+    OK(syncline_build_add(build, "/big", &plain, NULL, NULL, 0));
+    int code = 0;
+    for (int parts = 0; parts < 9 && code == 0; parts++)
+        code = syncline_build_write(build, part, sizeof part);
+    code = code ? code : (int)syncline_build_finish(build);
+    IS(code, -ENOSPC);
+    syncline_build_cancel(build);
+    IS(access("none.img", F_OK), -1);
+    IS(syncline_build_begin("bad.img", &(struct syncline_build_options){.reserved = 1}, &build), -EINVAL);
+    IS(syncline_build_begin("bad.img", &(struct syncline_build_options){.spare_bytes = 1, .spare_percent = 1}, &build),
+       -EINVAL);
+    IS(syncline_build_begin("bad.img", &(struct syncline_build_options){.label = "more than 16 bytes"}, &build), -EINVAL);
+    IS(syncline_build_begin(NULL, NULL, &build), -EINVAL);
+    IS(syncline_build_begin("bad.img", NULL, NULL), -EINVAL);
+    IS(access("bad.img", F_OK), -1);
+    IS(syncline_build_finish(0), -EBADF);
+    IS(syncline_build_link(0, "/a", "/b"), -EBADF);
+}
+
 int main(int count, char **words)
 {
     CHECK(count == 2);
@@ -296,6 +392,7 @@ int main(int count, char **words)
     syncline_file left;
     syncline_dir dir;
     images(path);
+    builds();
     OK(syncline_open(path, "nobackground", &volume));
     IS(syncline_open(path, NULL, &other), -EBUSY);
     IS(syncline_open(path, "ro", &other), -EBUSY);

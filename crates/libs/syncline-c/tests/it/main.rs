@@ -141,6 +141,7 @@ fn the_examples_run() {
         ),
         ("tree", "/site/main -> index\nmode 640, 2 names, written in 1000000000\n"),
         ("images", "library 0"),
+        ("build", "21 MiB\n"),
     ];
     for (name, begins) in expected {
         let program = compile(&here(&format!("examples/{name}.c")), dir.path(), &SANITIZERS);
@@ -246,7 +247,7 @@ fn every_function_of_the_header_is_exported_tested_and_shown() {
     assert!(not_called.is_empty(), "{not_called:?}: call them in tests/it/every.c");
     let document = read("../../../docs/LIBRARIES.md");
     let mut shown = blocks(&document, "c").concat();
-    for name in ["event_loop", "files", "tree", "images"] {
+    for name in ["event_loop", "files", "tree", "images", "build"] {
         assert!(document.contains(&format!("`{name}.c`")), "LIBRARIES.md does not name {name}.c");
         shown += &read(&format!("examples/{name}.c"));
     }
@@ -254,7 +255,7 @@ fn every_function_of_the_header_is_exported_tested_and_shown() {
     let not_shown: Vec<_> = declared.difference(&shown).collect();
     assert!(not_shown.is_empty(), "{not_shown:?}: show them in an example that LIBRARIES.md names");
     let mut exported = BTreeSet::new();
-    for file in ["volumes", "files", "names", "dirs", "tools"] {
+    for file in ["build", "volumes", "files", "names", "dirs", "tools"] {
         let source = read(&format!("src/{file}.rs"));
         for (at, what) in source.match_indices("\n    fn syncline_") {
             let name = &source[at + what.len() - "syncline_".len()..];

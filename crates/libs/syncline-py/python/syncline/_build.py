@@ -1,5 +1,6 @@
 """Images made of entries in one pass."""
 
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ def _add(builder: _native.Builder, entry: Entry) -> None:
 
 def build(
     path: Path,
-    entries: Iterable[Entry],
+    entries: Union[Iterable[Entry], str, "os.PathLike[str]"],
     size: Optional[int] = None,
     *,
     spare: Union[int, str, None] = None,
@@ -71,8 +72,13 @@ def build(
     uuid: Optional[bytes] = None,
     hash_seed: Optional[str] = None,
     time_s: Optional[int] = None,
+    platform: Optional[str] = None,
 ) -> int:
     """Makes an image with a tree in it, in one pass; returns its size in bytes. Directories that no entry names are made.
+
+    Instead of entries it takes the path of a directory or of a tar archive, also a compressed one, or a container image, as
+    `syncline import` does: "oci:DIR[:TAG]", "oci-archive:FILE[:TAG]", "docker-archive:FILE[:NAME]". `platform` chooses one of an image for
+    several, as "linux/arm64". What cannot be kept of a file is a warning.
 
     The size is `size`, or as small as the tree allows, or with `spare` that and bytes or a part like "20%" for more. Below 8 MiB there is
     no journal, as with mke2fs: such an image can only be read. With `uuid` (16
@@ -81,6 +87,12 @@ def build(
     percent = int(spare[:-1]) if isinstance(spare, str) and spare.endswith("%") else None
     spare_bytes = int(spare) if spare is not None and percent is None else None
     sizes, identity = (size, percent, spare_bytes), (None if uuid is None else list(uuid), hash_seed, time_s)
+    if isinstance(entries, (str, os.PathLike)):
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(path))
+        return _native.build_from((os.fspath(entries), os.fsdecode(path)), sizes, label, inodes, identity, platform)
+    if platform is not None:
+        raise ValueError("only a container image has a platform")
     builder = _native.Builder(os.fsdecode(path), sizes, label, inodes, identity)
     try:
         for entry in entries:
