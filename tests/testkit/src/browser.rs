@@ -42,8 +42,9 @@ pub fn look(page: &Path, width: u32, dark: bool) -> String {
     let html = format!("{html}<script>{LOOK}</script></body></html>");
     assert!(html.contains("content=\"width=device-width\""), "a phone would lay it out for a desk");
     let frame = format!(
-        "<!DOCTYPE html><meta name=\"color-scheme\" content=\"light dark\"><body style=\"margin:0\">\
-         <iframe style=\"border:0;width:{width}px;height:1200px\" srcdoc=\"{}\"></iframe>",
+        "<!DOCTYPE html><meta name=\"color-scheme\" content=\"light dark\">\
+         <body style=\"margin:0\"><iframe style=\"border:0;width:{width}px;height:1200px\" \
+         srcdoc=\"{}\"></iframe>",
         html.replace('&', "&amp;").replace('"', "&quot;")
     );
     let copy = dir.path().join("page.html");

@@ -89,8 +89,10 @@ mod tests {
     fn all_bars_stand_on_one_axis() {
         let mut spec = Spec::default();
         spec.add(
-            "[[table]]\nname = \"t\"\nruns = [\"r\"]\nscope = \"whole\"\nsvg = \"t.svg\"\nvalue = \"rate\"\n\
-             columns = [{ head = \"a\", pick = { sync = \"a\" } }, { head = \"b\", pick = { sync = \"b\" } }]\n\
+            "[[table]]\nname = \"t\"\nruns = [\"r\"]\nscope = \"whole\"\n\
+             svg = \"t.svg\"\nvalue = \"rate\"\n\
+             columns = [{ head = \"a\", pick = { sync = \"a\" } }, \
+             { head = \"b\", pick = { sync = \"b\" } }]\n\
              rows = [{ label = \"slow\", pick = { workload = \"slow\" } }, \
              { label = \"fast\", pick = { workload = \"fast\" } }]\n",
         )
