@@ -17,7 +17,7 @@ useradd -m somebody
 cat >/home/somebody/try.sh <<'END'
 set -eux
 cd
-syncline mkfs --size 64M -E root_owner="$(id -u):$(id -g)" card.img
+syncline mkfs --size 64M card.img
 echo hello >greeting
 syncline cp greeting card.img:/greeting
 syncline cat card.img:/greeting | grep -q hello

@@ -48,9 +48,14 @@ fn section(page: &mut Page, workload: &str, runs: &[Run], traces: &[Trace]) {
     page.heading(workload);
     let of: Vec<(usize, &Run)> =
         runs.iter().enumerate().filter(|(_, run)| run.workload == workload).collect();
+    let one = runs.iter().all(|run| run.device == runs[0].device);
+    let label = |run: &Run| match run.config.label() {
+        label if one => label,
+        label => format!("{label} on {}", run.device),
+    };
     let mut plot = |title: &str, unit: &str, value: &dyn Fn(&Run) -> Option<f64>| {
         let values: Option<Vec<_>> =
-            of.iter().map(|(_, run)| Some((run.config.label(), value(run)?))).collect();
+            of.iter().map(|(_, run)| Some((label(run), value(run)?))).collect();
         if let Some(values) = values {
             page.bars(&Chart::modes(title, unit, &values));
         }
@@ -62,7 +67,7 @@ fn section(page: &mut Page, workload: &str, runs: &[Run], traces: &[Trace]) {
     plot("flushes an operation", "flushes", &|run| per_operation(run, |d| d.flushes as f64));
     for (n, run) in &of {
         if let Some(trace) = traces.get(*n) {
-            let title = format!("block addresses against time, {}", run.config.label());
+            let title = format!("block addresses against time, {}", label(run));
             page.addresses(&title, &trace.events, trace.events_lost);
         }
     }
@@ -154,6 +159,14 @@ mod tests {
         assert_eq!(html.matches("<figure").count(), 4, "three bars and one plot");
         assert_eq!(html.matches("writes: metadata").count(), 1);
         assert!(!html.contains("<card>"));
+    }
+
+    #[test]
+    fn runs_of_several_devices_name_theirs() {
+        let on = |device: &str| Run { device: device.into(), ..run("eager", 1.0) };
+        let html = report(&[on("card"), on("disk")], &[], &About::default());
+        assert!(html.contains("eager wal mtime=100 on card") && html.contains("on disk"));
+        assert!(!report(&[on("card")], &[], &About::default()).contains("on card"));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl LifetimeRequest {
             Some(per_day) => format!("{per_day} times a day"),
             None => "again and again, with the pauses it has".to_owned(),
         };
-        let load = format!("{}, {pass_s:.1} s long, {often}", self.trace.display());
+        let load = format!("{}, {pass_s:.1} s of this device, {often}", self.trace.display());
         let elapsed_ns = self.elapsed_ns(pass_s, replay.end_ns())?;
         let cycles = profile.geometry.rated_cycles;
         let spread = Spread { worn: replay.worn(), cycles };

@@ -17,12 +17,13 @@ pub struct StatResult {
 
 struct Both<'a> {
     gather: Gather,
-    also: &'a mut dyn FnMut(&Record),
+    header: &'a Header,
+    also: &'a mut dyn FnMut(&Header, &Record),
 }
 
 impl Sink for Both<'_> {
     fn record(&mut self, names: &Names, record: &Record) -> crate::error::Result<()> {
-        (self.also)(record);
+        (self.also)(self.header, record);
         self.gather.record(names, record)
     }
 }
@@ -31,14 +32,15 @@ impl StatResult {
     /// Reads the trace; `also` gets every record.
     pub fn of(
         request: &TraceFile,
-        also: &mut dyn FnMut(&Record),
+        also: &mut dyn FnMut(&Header, &Record),
         observer: &dyn Observer,
     ) -> Result<StatResult> {
         let source = Source::open(request)?;
         let header = source.header();
-        let mut both = Both { gather: Gather::new(header.kind), also };
+        let mut both = Both { gather: Gather::new(header.kind), header: &header, also };
         let (_, names) = source.read(&mut both, observer)?;
-        Ok(StatResult { header, statistics: both.gather.finish(&names) })
+        let statistics = both.gather.finish(&names);
+        Ok(StatResult { header, statistics })
     }
 
     /// The document of schema `syncline.trace-stat/1`.

@@ -111,7 +111,7 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
         (0..CLASSES.len()).filter(|at| panels.iter().any(|panel| !panel[*at].is_empty())).collect();
     let series = |at: &usize| {
         let (name, colour, symbol) = CLASSES[*at];
-        json!({"name": name, "colour": colour, "symbol": symbol, "pattern": false})
+        json!({"name": name, "colour": colour, "symbol": symbol, "pattern": 0})
     };
     // The highest addresses on top.
     let panels = bands.iter().zip(&panels).rev().map(|(band, points)| {

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The colours are those of Okabe and Ito, which people with any common colour blindness tell
-//! apart; from the seventh series on they come again with a pattern. Tested here.
+//! apart; from the seventh series on they come again with a pattern, from the 13th with another.
+//! Tested here.
 
 use serde_json::{Value, json};
 
@@ -119,7 +120,7 @@ impl Chart {
                 json!({
                     "name": name,
                     "colour": COLOURS[colour % COLOURS.len()],
-                    "pattern": colour >= COLOURS.len(),
+                    "pattern": colour / COLOURS.len(),
                     "values": of(at),
                 })
             })
@@ -145,8 +146,8 @@ mod tests {
 
     #[test]
     fn every_series_has_its_values_and_a_look_of_its_own() {
-        let series: Vec<String> = (0..9).map(|n| format!("s{n}")).collect();
-        let mut values = vec![vec![1.0; 9], vec![2.0; 3]];
+        let series: Vec<String> = (0..15).map(|n| format!("s{n}")).collect();
+        let mut values = vec![vec![1.0; 15], vec![2.0; 3]];
         values[0][1] = f64::NAN;
         let groups = vec!["4 MiB".into(), "64 MiB".into()];
         let document = Chart { groups, series, values, ..Chart::default() }.document();
@@ -156,7 +157,7 @@ mod tests {
             .iter()
             .map(|s| format!("{}{}", s["colour"], s["pattern"]))
             .collect();
-        assert_eq!(looks.len(), 9);
+        assert_eq!(looks.len(), 15);
     }
 
     #[test]

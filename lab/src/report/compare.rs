@@ -239,6 +239,12 @@ fn gather(
     }
 }
 
+/// A change in per cent, with a digit that counts.
+fn change(percent: f64) -> String {
+    let digits = if percent.abs() < 0.05 { 3 } else { 1 };
+    format!("{percent:+.digits$} %")
+}
+
 impl DocumentComparison {
     /// True if a figure is in both documents.
     fn is_matched(&self) -> bool {
@@ -257,7 +263,7 @@ impl DocumentComparison {
                 pair.unit().to_owned(),
                 shown(pair.a),
                 shown(pair.b),
-                pair.percent().map_or("-".to_owned(), |percent| format!("{percent:+.1} %")),
+                pair.percent().map_or("-".to_owned(), change),
             ]);
         }
         rows

@@ -64,16 +64,20 @@
 
   const pattern = (s) =>
     s.pattern
-      ? { color: '#fff', symbol: 'rect', dashArrayX: [1, 0], dashArrayY: [2, 4], rotation: 0.78 }
+      ? { color: '#fff', symbol: 'rect', dashArrayX: [1, 0], dashArrayY: [2, 4], rotation: s.pattern === 1 ? 0.78 : -0.78 }
       : null;
 
   function bars(chart, box) {
     const rows = chart.groups.length * Math.max(1, chart.series.length);
     const flat = chart.horizontal;
-    box.style.height = (flat ? 70 + 24 * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const narrow = box.clientWidth < 600;
+    // A name that is too long for its line goes on in the next.
+    const width = narrow ? 140 : Math.min(460, 0.4 * box.clientWidth);
+    const lines = Math.max(1, ...chart.groups.map((name) => Math.ceil((name.length * 8) / width)));
+    const row = Math.max(24, flat ? 13 * lines + 5 : 0);
+    box.style.height = (flat ? 70 + row * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const many = chart.groups.length > 12;
-    const label = flat && { width: narrow ? 120 : 460, overflow: 'truncate', interval: 0 };
+    const label = flat && { width, overflow: 'break', lineHeight: 13, interval: 0 };
     const groups = axis({ type: 'category', data: chart.groups, inverse: flat });
     groups.splitLine = { show: false };
     if (chart.group) Object.assign(groups, { name: chart.group, nameLocation: 'middle', nameGap: 26 });
@@ -103,7 +107,7 @@
         stack: chart.exclusive && !chart.lines ? 'one' : undefined,
         symbol: s.pattern ? 'emptyCircle' : 'circle',
         symbolSize: 7,
-        lineStyle: { type: s.pattern ? 'dashed' : 'solid' },
+        lineStyle: { type: ['solid', 'dashed', 'dotted'][s.pattern] },
         itemStyle: chart.lines ? {} : { decal: pattern(s) },
         label: {
           show: flat,
@@ -203,7 +207,7 @@
         const button = document.createElement('button');
         const swatch = document.createElement('i');
         swatch.style.background = s.pattern
-          ? 'repeating-linear-gradient(45deg,' + s.colour + ' 0 3px,#fff 3px 4px)'
+          ? 'repeating-linear-gradient(' + (s.pattern === 1 ? 45 : -45) + 'deg,' + s.colour + ' 0 3px,#fff 3px 4px)'
           : s.colour;
         button.append(swatch, s.name);
         button.setAttribute('aria-pressed', 'true');

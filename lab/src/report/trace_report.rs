@@ -1,6 +1,6 @@
 //! The page of a block trace (`trace stat --html`): figures, and addresses against time.
 
-use crate::trace::{Op, Record};
+use crate::trace::{Op, Record, TraceKind};
 use syncline_device::{Kind, Origin, TraceEvent, TraceOp};
 
 use crate::report::page::{About, Page};
@@ -25,8 +25,9 @@ impl Default for Picked {
 
 impl Picked {
     /// Takes an access of a device, of a file, or of a page. Files lie above one another, each at
-    /// the next GiB, in the order of their names' numbers.
-    pub fn record(&mut self, record: &Record) {
+    /// the next GiB, in the order of their names' numbers. A device has its own addresses; the file
+    /// of a request only says whose it is.
+    pub fn record(&mut self, kind: TraceKind, record: &Record) {
         let op = match record.op {
             Op::Read => TraceOp::Read,
             Op::Write => TraceOp::Write,
@@ -36,12 +37,13 @@ impl Picked {
         if !self.seen.is_multiple_of(self.stride) {
             return;
         }
+        let file = record.file.index().filter(|_| kind != TraceKind::Block);
+        let base = file.map_or(0, |index| (index as u64) << 30);
         let kind = match record.origin {
             crate::trace::Origin::Journal => Kind::Journal,
             crate::trace::Origin::Metadata => Kind::Metadata,
             _ => Kind::Data { inode: record.inode },
         };
-        let base = record.file.index().map_or(0, |index| (index as u64) << 30);
         self.events.push(TraceEvent {
             time_ns: record.time_ns,
             op,
@@ -72,18 +74,33 @@ pub fn trace_report(name: &str, text: &str, picked: &Picked, about: &About) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Names;
 
     #[test]
     fn a_page_shows_all_of_a_long_trace() {
         let mut picked = Picked::default();
         for n in 0..200_000u64 {
             let op = if n % 3 == 0 { Op::Write } else { Op::Read };
-            picked.record(&Record::new(n * 1000, op).range(n % 1000 * 4096, 4096));
+            picked.record(TraceKind::Page, &Record::new(n * 1000, op).range(n % 1000 * 4096, 4096));
         }
         assert!(picked.events.len() < PICKED_MAX && picked.stride == 8, "{}", picked.stride);
         assert!(picked.events.last().is_some_and(|event| event.time_ns > 199_000_000));
         let html = trace_report("<a>", "calls & more", &picked, &About::default());
         assert!(html.contains("&lt;a&gt;") && html.contains("calls &amp; more"));
         assert!(html.contains("\"reads\"") && html.contains("\"writes: data\""));
+    }
+
+    #[test]
+    fn blocks_stay_at_their_addresses_and_files_lie_above_one_another() {
+        let mut names = Names::default();
+        names.intern("/a");
+        let record =
+            Record { file: names.intern("/b"), ..Record::new(0, Op::Write).range(8192, 4096) };
+        for (kind, offset_bytes) in [(TraceKind::Block, 8192), (TraceKind::Page, (1 << 30) + 8192)]
+        {
+            let mut picked = Picked::default();
+            picked.record(kind, &record);
+            assert_eq!(picked.events[0].offset_bytes, offset_bytes, "{}", kind.name());
+        }
     }
 }

@@ -87,8 +87,11 @@ fn ctrl_c_reports_what_was_done() {
     if !require("ctrl_c_reports_what_was_done", &[Need::E2fsck]) {
         return;
     }
+    let dir = scratch();
+    let page = dir.path().join("page.html");
     let child = lab()
         .args(["bench", "create", "--operations=100000000", "--size=4096", "--json=-"])
+        .arg(format!("--html={}", page.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -100,6 +103,8 @@ fn ctrl_c_reports_what_was_done() {
     assert_eq!(output.status.code(), Some(130));
     let document = document(&String::from_utf8(output.stdout).unwrap());
     assert_eq!(document["runs"][0]["interrupted"], true);
+    assert_eq!(document["interrupted"], true);
+    assert!(std::fs::read_to_string(page).unwrap().contains("</h1>\n<p>Interrupted: "));
 }
 
 #[test]

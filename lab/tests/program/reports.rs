@@ -59,7 +59,7 @@ fn every_page_is_drawn_and_legible() {
 fn seen(path: &str, name: &str) -> Value {
     let [wide, ..] = [(1280, false), (768, true), (390, name == "bench")].map(|(width, dark)| {
         let seen: Value = serde_json::from_str(&look(path.as_ref(), width, dark)).unwrap();
-        for none in ["errors", "overlaps", "outside", "unnamed", "empty", "dead"] {
+        for none in ["errors", "overlaps", "outside", "unnamed", "empty", "dead", "cut"] {
             assert_eq!(seen[none], json!([]), "{none}, {name} at {width} pixels");
         }
         assert_eq!(seen["wide"], false, "{name} at {width} pixels");

@@ -234,7 +234,9 @@ fn what_only_python_does_and_plans_of_no_use_are_refused() {
     let plan = file(dir.path(), "plan.toml", good);
     let ended = sweep(&plan, &dir.path().join("out"), &["--executor", "ray"]).output().unwrap();
     assert_eq!(ended.status.code(), Some(4));
-    assert!(said(&ended).contains("ray needs python3 with the package syncline"));
+    let said = said(&ended);
+    assert!(said.contains("ray needs python3 with the package syncline"), "{said}");
+    assert!(said.contains("./syncline-*.whl"), "an index may have a stranger's package: {said}");
     assert!(!dir.path().join("out").exists());
 }
 

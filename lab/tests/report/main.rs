@@ -99,9 +99,10 @@ fn write(html: &str) -> (tempfile::TempDir, PathBuf) {
 fn seen(path: &std::path::Path, width: u32, dark: bool) -> Value {
     let seen: Value = serde_json::from_str(&look(path, width, dark)).unwrap();
     let name = format!("{width} pixels, dark: {dark}");
-    for none in ["errors", "overlaps", "outside", "unnamed", "empty"] {
+    for none in ["errors", "overlaps", "outside", "unnamed", "empty", "cut"] {
         assert_eq!(seen[none], json!([]), "{none}, {name}");
     }
+    assert_eq!(seen["width"], width, "{name}");
     assert_eq!(seen["wide"], false, "{name}: the page is no wider than the window");
     let footer = seen["footer"].as_str().unwrap();
     for part in ["syncline 0.1.0", "--html 'a b'", "Linux 6.18", "2026-01-01"] {

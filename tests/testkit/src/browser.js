@@ -1,7 +1,7 @@
 // Looks at the charts of a report and writes what it finds into the page.
 setTimeout(() => {
   const charts = JSON.parse((document.getElementById('charts') || { textContent: '[]' }).textContent);
-  Object.assign(seen, { charts: charts.length, overlaps: [], outside: [], unnamed: [], empty: [], tips: [] });
+  Object.assign(seen, { charts: charts.length, overlaps: [], outside: [], unnamed: [], empty: [], tips: [], cut: [] });
   const box = (element) => element.getBoundingClientRect();
   const shown = (element) => element.textContent.trim() && box(element).width > 0;
   const meet = (a, b) =>
@@ -12,6 +12,7 @@ setTimeout(() => {
     const svg = figure.querySelector('svg');
     const keys = [...figure.querySelectorAll('.keys button')];
     const texts = [...svg.querySelectorAll('text')].filter(shown).concat(keys);
+    seen.cut.push(...texts.filter((one) => one.textContent.endsWith('...')).map((one) => [chart.title, one.textContent]));
     texts.forEach((a, at) => {
       for (const b of texts.slice(at + 1)) {
         if (meet(box(a), box(b))) {
@@ -50,6 +51,7 @@ setTimeout(() => {
   seen.dead = [...document.querySelectorAll('a[href^="#"]')]
     .map((link) => decodeURIComponent(link.hash.slice(1)))
     .filter((name) => !document.getElementById(name));
+  seen.width = innerWidth;
   seen.height = document.documentElement.scrollHeight;
   seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
   seen.back = getComputedStyle(document.body).backgroundColor;
@@ -88,7 +90,7 @@ setTimeout(() => {
       const pre = document.createElement('pre');
       pre.id = 'seen';
       pre.textContent = JSON.stringify(seen);
-      document.body.append(pre);
+      parent.document.body.append(pre);
     }, 200);
   }, 300);
 }, 500);

@@ -6,7 +6,8 @@
 //!            a key, colours, the text under the pointer
 //! ```
 //!
-//! Each look is a process of its own with a time limit. Nothing is loaded from a network.
+//! Each look is a process of its own with a time limit. Nothing is loaded from a network. A window
+//! has 500 pixels at least, so the copy is in a frame of the width that is asked for.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,13 +40,20 @@ pub fn look(page: &Path, width: u32, dark: bool) -> String {
     // The last one: a library may have the word in a string.
     let (html, _) = html.rsplit_once("</body>").expect("a page has a body");
     let html = format!("{html}<script>{LOOK}</script></body></html>");
+    assert!(html.contains("content=\"width=device-width\""), "a phone would lay it out for a desk");
+    let frame = format!(
+        "<!DOCTYPE html><meta name=\"color-scheme\" content=\"light dark\">\
+         <body style=\"margin:0\"><iframe style=\"border:0;width:{width}px;height:1200px\" \
+         srcdoc=\"{}\"></iframe>",
+        html.replace('&', "&amp;").replace('"', "&quot;")
+    );
     let copy = dir.path().join("page.html");
-    std::fs::write(&copy, html).expect("scratch space");
+    std::fs::write(&copy, frame).expect("scratch space");
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS_MAX, "chromium"]);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     command.arg(format!("--user-data-dir={}", dir.path().join("profile").display()));
-    command.arg(format!("--window-size={width},1200"));
+    command.arg(format!("--window-size={},1200", width.max(500)));
     if dark {
         command.arg("--blink-settings=preferredColorScheme=0");
     }

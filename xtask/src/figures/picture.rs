@@ -77,3 +77,44 @@ fn text(out: &mut String, x: f64, y: f64, text: &str) {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::spec::Spec;
+    use serde_json::json;
+
+    /// Twice as fast is drawn twice as long as equally fast, whatever the rates are.
+    #[test]
+    fn all_bars_stand_on_one_axis() {
+        let mut spec = Spec::default();
+        spec.add(
+            "[[table]]\nname = \"t\"\nruns = [\"r\"]\nscope = \"whole\"\n\
+             svg = \"t.svg\"\nvalue = \"rate\"\n\
+             columns = [{ head = \"a\", pick = { sync = \"a\" } }, \
+             { head = \"b\", pick = { sync = \"b\" } }]\n\
+             rows = [{ label = \"slow\", pick = { workload = \"slow\" } }, \
+             { label = \"fast\", pick = { workload = \"fast\" } }]\n",
+        )
+        .unwrap();
+        let record = |workload: &str, sync: &str, rate: u64| {
+            let value = json!({"workload": workload, "sync": sync, "whole.rate": rate});
+            value.as_object().unwrap().clone()
+        };
+        let records = vec![
+            record("slow", "a", 30),
+            record("slow", "b", 60),
+            record("fast", "a", 900),
+            record("fast", "b", 900),
+        ];
+        let svg = svg(&spec.tables[0], &[Results { records, ..Results::default() }]).unwrap();
+        let bars = svg.lines().filter(|line| line.contains(COLOUR));
+        let widths: Vec<f64> = bars
+            .map(|bar| bar.split("width=\"").nth(1).unwrap().split('"').next().unwrap())
+            .map(|width| width.parse().unwrap())
+            .collect();
+        assert_eq!(widths.len(), 2);
+        assert!((widths[0] / widths[1] - 2.0).abs() < 0.01, "{widths:?}");
+        assert!(svg.contains("times the rate of a") && svg.contains("2.00 (30"), "{svg}");
+    }
+}

@@ -33,7 +33,8 @@ pub fn write_hint(volume: &Volume, options: &FuseOptions, mounter: &Mounter) -> 
     (!may_write(&root, *uid, groups)).then(|| {
         format!(
             "you cannot write to the root directory, which belongs to user {}; mount with \
-             -o uid={uid},gid={gid}, or make the image with mke2fs -E root_owner={uid}:{gid}",
+             -o uid={uid},gid={gid}, or make the image with \
+             syncline mkfs -E root_owner={uid}:{gid}",
             root.uid
         )
     })

@@ -92,8 +92,8 @@ impl ImageError {
     }
 }
 
-/// Text of a system error as part of a sentence: without Rust's "(os error 2)" and its capital
-/// letter.
+/// Text of a system error as part of a sentence: without Rust's "(os error 2)", the name of a
+/// temporary file, and its capital letter.
 pub fn plain(err: &std::io::Error) -> String {
     sentence(&err.to_string())
 }
@@ -104,6 +104,7 @@ pub fn sentence(text: &str) -> String {
         Some((before, rest)) => (before, rest.split_once(')').map_or("", |(_, after)| after)),
         None => (text, ""),
     };
+    let after = if after.starts_with(" at path ") { "" } else { after };
     let mut letters = before.chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());
     first.into_iter().chain(letters).chain(after.chars()).collect()
@@ -137,7 +138,7 @@ fn next_step(err: &FsError) -> &'static str {
 
 impl From<FsError> for ImageError {
     fn from(err: FsError) -> ImageError {
-        let text = format!("{err}{}", next_step(&err));
+        let text = format!("{}{}", sentence(&err.to_string()), next_step(&err));
         match err {
             FsError::Corrupt { .. } => ImageError::Corrupt(text),
             FsError::Unsupported(_) if text.contains("; ") => ImageError::Unsupported(text),
@@ -187,6 +188,8 @@ mod tests {
 
     #[test]
     fn errors_of_the_system_read_as_sentences() {
+        let text = sentence("No such file (os error 2) at path \"/tmp/.x-8fq\"");
+        assert_eq!(text, "no such file");
         let text = sentence("No such file (os error 2); check the path");
         assert_eq!(text, "no such file; check the path");
         assert_eq!(sentence("Broken"), "broken");

@@ -17,6 +17,7 @@ use syncline_fs::FsError;
 use syncline_fs::build::Size;
 use syncline_fs::mkfs::{Options, Plan};
 
+use crate::error::sentence;
 use crate::{ImageError, Result, qcow2};
 
 /// Block size of volumes for trees. Volumes below 512 MiB have 1 KiB otherwise, in which an
@@ -234,7 +235,10 @@ fn refused(err: FsError, path: &Path) -> ImageError {
 pub(crate) fn failed(err: FsError, path: &Path) -> ImageError {
     match err {
         FsError::Io(err) => {
-            let text = format!("{err}; no file system was made; look at the device or make room");
+            let text = format!(
+                "{}; no file system was made; look at the device or make room",
+                sentence(&err.to_string())
+            );
             ImageError::Failed(text).at(path.display())
         }
         other => refused(other, path),

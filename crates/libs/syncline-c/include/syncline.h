@@ -191,7 +191,8 @@ int syncline_dir_close(syncline_dir dir);
 /* --- Images -------------------------------------------------------------------------------------------------- */
 
 /* Makes an ext4 with the defaults of mke2fs 1.47: in a new file of `size_bytes`, or with 0 in the file
- * or device that is there. `label` may be NULL. -EEXIST if something is there, unless `force`. */
+ * or device that is there. `label` may be NULL. -EEXIST if something is there, unless `force`. The root directory
+ * belongs to the caller; syncline_chown changes that. */
 int syncline_mkfs(const char *path, uint64_t size_bytes, const char *label, int force);
 
 /* Checks an image that nobody writes to. Returns the number of errors; `say` (may be NULL) is called with each of the

@@ -37,7 +37,7 @@ fn run(command: &str, options: &str, observer: &dyn Observer) -> Result<String> 
         }
         "lifetime" => parse::<LifetimeRequest>(options)?.run(observer)?.document(),
         "trace_stat" => {
-            StatResult::of(&parse::<TraceFile>(options)?, &mut |_| {}, observer)?.document()
+            StatResult::of(&parse::<TraceFile>(options)?, &mut |_, _| {}, observer)?.document()
         }
         "probe" => return Ok(parse::<Probe>(options)?.run(observer)?.to_json()),
         "bench" => return bench(&parse(options)?, observer),

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import importlib.metadata
 import io
 import os
 import pathlib
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 
 import pytest
 
@@ -59,6 +61,27 @@ def test_text_and_binary_files(volume):
     with pytest.raises(FileExistsError):
         volume.open("/x", "xb")
     assert volume.stat("/x").st_mode == 0o100600
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is of Python 3.11")
+def test_types_of_open_are_those_of_its_files(volume):
+    def words(literal):
+        return [word for part in typing.get_args(literal) for word in (words(part) or [part])]
+
+    seen = set()
+    for variant in typing.get_overloads(Volume.open):
+        hints = typing.get_type_hints(variant)
+        raw = typing.get_args(hints["buffering"]) == (0,)
+        for mode in words(hints["mode"]):
+            if mode.startswith("x"):
+                volume.unlink("/typed")
+            elif not volume.exists("/typed"):
+                volume.write_bytes("/typed", b"")
+            with volume.open("/typed", mode, 0 if raw else -1) as file:
+                assert type(file) is hints["return"], mode
+            seen.add(mode)
+    assert len(seen) == 24
+    assert syncline.__version__ == importlib.metadata.version("syncline")
 
 
 def test_raw_files(volume):
@@ -414,6 +437,23 @@ def test_no_space(image):
             volume.write_bytes("/big", bytes(40 << 20))
         volume.unlink("/big")
     assert syncline.check(image).is_clean
+
+
+def test_a_user_owns_the_root_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 1000, 1001)
+        os.setegid(1001)
+        os.seteuid(1000)
+    try:
+        own = (os.geteuid(), os.getegid())
+        syncline.mkfs("own.img", 16 << 20)
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+            os.setegid(0)
+    with Volume("own.img") as volume:
+        assert (volume.stat("/").st_uid, volume.stat("/").st_gid) == own
 
 
 def test_images(tmp_path):

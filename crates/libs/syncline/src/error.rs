@@ -69,7 +69,9 @@ impl Error {
     }
 
     pub(crate) fn host(what: impl fmt::Display, err: &std::io::Error) -> Error {
-        let text = format!("{what}: {err}; check the path and its permissions");
+        let said = err.to_string();
+        let said = said.split_once(" (os error ").map_or(said.as_str(), |(before, _)| before);
+        let text = format!("{what}: {said}; check the path and its permissions");
         Error::new(err.raw_os_error().unwrap_or(EIO), text)
     }
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::process::{getegid, geteuid};
 use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
 use syncline_fs::mkfs::{Options, Plan};
 use syncline_fs::{CheckProgress, CheckReport, MountReport};
@@ -44,7 +45,8 @@ pub struct Make {
     pub label: Option<String>,
     /// Features as `mke2fs -O` takes them.
     pub features: Option<String>,
-    /// Options as `mke2fs -E` takes them.
+    /// Options as `mke2fs -E` takes them. Without `root_owner` and `time_s` the caller owns the
+    /// root directory of an empty image.
     pub extended: Option<String>,
     /// Options of the journal as `mke2fs -J` takes them.
     pub journal: Option<String>,
@@ -98,6 +100,10 @@ impl Make {
         };
         let mut options = self.options()?;
         options.zeroed |= is_file;
+        let extended = self.extended.as_deref().unwrap_or_default();
+        if !extended.contains("root_owner") && self.time_s.is_none() && !geteuid().is_root() {
+            options.root_owner = (geteuid().as_raw(), getegid().as_raw());
+        }
         let named = |err| Error::from(err).at(path.display());
         let plan = Plan::new(&options, size_bytes).map_err(named)?;
         let mut done = Ok(());
@@ -210,5 +216,43 @@ impl Disk {
         let report = disk.opened().clone();
         disk.close()?;
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::At;
+    use std::process::Command;
+
+    /// Root runs it as a user.
+    #[test]
+    fn the_caller_owns_the_root_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        if own.0 == 0 {
+            let user = ["--reuid=1000", "--regid=1001", "--clear-groups", "--"];
+            let mut again = Command::new("setpriv");
+            again.args(user).arg(std::env::current_exe().unwrap());
+            again.args(["--exact", "tools::tests::the_caller_owns_the_root_directory"]);
+            let ran = again.output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        }
+        let owner = |name: &str, change: &dyn Fn(&mut Make)| {
+            let path = dir.path().join(name);
+            let make = Make::default().with(|make| {
+                make.size_bytes = Some(8 << 20);
+                change(make);
+            });
+            make.image(&path).unwrap();
+            let disk = Disk::open(&path, &OpenOptions::default()).unwrap();
+            let root = disk.stat(b"/", At::Follow).unwrap();
+            (root.uid, root.gid)
+        };
+        assert_eq!(owner("own.img", &|_| {}), own);
+        assert_eq!(owner("same.img", &|make| make.time_s = Some(1)), (0, 0), "equal bytes");
+        let given = |make: &mut Make| make.extended = Some("root_owner=7:8".to_owned());
+        assert_eq!(owner("given.img", &given), (7, 8));
     }
 }

@@ -53,7 +53,9 @@
     const points = values.map((value, n) => `${first + n},${98 - (value / most) * 96}`);
     rate.line.setAttribute('points', points.join(' '));
     const last = rate.samples[rate.samples.length - 1];
-    rate.text.textContent = `now ${last === null ? '-' : last.toFixed(1)}, most ${most.toFixed(1)}`;
+    const now = last === null ? '-' : last.toFixed(1);
+    const seconds = Math.round((SAMPLES_MAX * INTERVAL_MS) / 1000);
+    rate.text.textContent = `now ${now}; drawn from 0 to ${most.toFixed(1)}, the last ${seconds} s`;
   }
 
   function show(figures) {

@@ -398,7 +398,7 @@ echo text > "$2/f"; mkdir "$2/d"; stat -c '%u %a' "$2/f" "$2/lost+found"
     assert!(output.status.success(), "{text}{err}");
     let shown = text.strip_prefix("1000 644\n1000 700\n").unwrap();
     assert!(shown.contains("-o uid=1000,gid=1000") && shown.lines().count() == 1, "{text}");
-    assert!(shown.contains("mke2fs -E root_owner=1000:1000"), "{text}");
+    assert!(shown.contains("syncline mkfs -E root_owner=1000:1000"), "{text}");
     e2fsck_clean(image.path()).unwrap();
 }
 

@@ -54,7 +54,7 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
         // several samples are shown before the page is looked at.
         let marked = "<script>const INTERVAL_MS = 100;";
         assert!(page.contains(marked));
-        for (width, dark, step_ms) in [(1000, false, 10), (420, true, 99), (420, false, 61_700)] {
+        for (width, dark, step_ms) in [(1000, false, 10), (390, true, 99), (390, false, 61_700)] {
             let stub = format!(
                 "<script>window.fetch=async()=>new Response({:?});let now=1.7e12;\
                  Date.now=()=>now+={step_ms};const INTERVAL_MS = 60;",

@@ -86,7 +86,7 @@ fn a_full_host_leaves_no_tree() {
     let stays = image.exists();
     assert!(run("umount", &[]));
     let said = done.unwrap_err().to_string();
-    assert!(said.contains("No space left on device") && !stays, "{said}");
+    assert!(said.contains("No space left on device;") && !stays, "{said}");
 }
 
 #[test]

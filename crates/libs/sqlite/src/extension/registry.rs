@@ -27,7 +27,8 @@ pub(crate) type Failed = (i32, String);
 struct Image {
     disk: Disk,
     files: State,
-    options: String,
+    /// As they were given, and what they mean.
+    options: (String, OpenOptions),
 }
 
 struct Entry {
@@ -107,8 +108,10 @@ pub(crate) fn open(
     if !image.disk.is_open() {
         return Err(misuse(host, "was opened before a fork; open it after the fork"));
     }
-    if options.is_some_and(|options| options != image.options) {
-        let text = format!("is open with other options (`{}`); give the same", image.options);
+    let (given, meant) = &image.options;
+    if options.is_some_and(|options| !OpenOptions::parse(options).is_ok_and(|new| new == *meant)) {
+        let given = if given.is_empty() { "the defaults" } else { given };
+        let text = format!("is open with other options (`{given}`); give the same or none");
         return Err(misuse(host, &text));
     }
     let flags = if image.disk.is_read_only() { read_only(flags) } else { flags };
@@ -138,7 +141,7 @@ fn open_image(host: &str, options: &str) -> Result<Image, Error> {
     fs.offer_atomic(true);
     // Random numbers are the default VFS's: no seed is used.
     let files = State::new(Arc::new(fs), 0).refuse_after_fork(&FORKS);
-    Ok(Image { disk, files, options: options.to_owned() })
+    Ok(Image { disk, files, options: (options.to_owned(), parsed) })
 }
 
 /// Flags as the unix VFS gives them where it may not write.

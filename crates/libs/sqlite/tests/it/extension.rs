@@ -74,6 +74,24 @@ fn databases_are_opened_and_attached_and_the_image_left_clean() {
     e2fsck_clean(image.path()).unwrap();
 }
 
+/// What LIBRARIES shows, where the image is: an image that is open by default is open with the
+/// default's name, too.
+#[test]
+fn the_lines_of_the_document_run() {
+    const NAME: &str = "the_lines_of_the_document_run";
+    let Some(image) = image(NAME) else { return };
+    let document = include_str!("../../../../../docs/LIBRARIES.md");
+    let lines = document.lines().filter_map(|line| line.strip_prefix("sqlite> "));
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with(".load ")).collect();
+    assert!(lines.len() >= 2 && lines.iter().any(|line| line.contains("options=")), "{lines:?}");
+    let script = lines.join("\n").replace("card.img", &image.path().display().to_string());
+    let said = run(&format!(
+        "{script}\nCREATE TABLE main.t(a); CREATE TABLE log.t(a);\nSELECT syncline_error();\n"
+    ));
+    assert_eq!(said, "\n");
+    e2fsck_clean(image.path()).unwrap();
+}
+
 #[test]
 fn every_journal_mode_keeps_what_was_committed() {
     const NAME: &str = "every_journal_mode_keeps_what_was_committed";

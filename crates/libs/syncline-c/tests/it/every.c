@@ -24,6 +24,23 @@ static void images(const char *path)
     OK(syncline_recover(path, NULL));
     IS(syncline_recover(NULL, &report), -EINVAL);
 
+    if (geteuid() == 0) {
+        OK(chown(".", 1000, 1001));
+        OK(setegid(1001));
+        OK(seteuid(1000));
+    }
+    struct syncline_stat root;
+    OK(syncline_mkfs("own.img", 16 << 20, NULL, 0));
+    OK(syncline_open("own.img", NULL, &volume));
+    OK(syncline_stat(volume, "/", 0, &root));
+    IS(root.uid, geteuid());
+    IS(root.gid, getegid());
+    OK(syncline_close(volume));
+    if (getuid() == 0) {
+        OK(seteuid(0));
+        OK(setegid(0));
+    }
+
     IS(syncline_open("missing.img", NULL, &volume), -ENOENT);
     IS(syncline_open(NULL, NULL, &volume), -EINVAL);
     IS(syncline_open(path, NULL, NULL), -EINVAL);

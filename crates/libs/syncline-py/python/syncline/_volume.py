@@ -6,12 +6,17 @@ import os
 import stat as stat_bits
 import warnings
 import weakref
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, Iterator, List, Literal, NamedTuple, Optional, Tuple, Union, overload
 
 from . import _native
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 Buffer = Union[bytes, bytearray, memoryview]
+_Text = Literal["r", "rt", "r+", "w", "wt", "w+", "a", "at", "a+", "x", "xt", "x+"]
+_Read = Literal["rb"]
+_Write = Literal["wb", "ab", "xb"]
+_Both = Literal["r+b", "rb+", "w+b", "wb+", "a+b", "ab+", "x+b", "xb+"]
+_Binary = Union[_Read, _Write, _Both]
 
 _CHUNK = 8 << 20
 
@@ -463,6 +468,48 @@ class Volume:
         """Space and inodes."""
         return StatFs(*self._disk().statfs())
 
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: _Text = "r",
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+        *,
+        sync: bool = False,
+        permissions: int = 0o644,
+    ) -> "TextFile": ...
+    @overload
+    def open(
+        self, path: Path, mode: _Binary, buffering: Literal[0], *, sync: bool = False, permissions: int = 0o644
+    ) -> File: ...
+    @overload
+    def open(
+        self, path: Path, mode: _Read, buffering: Literal[-1, 1] = -1, *, sync: bool = False, permissions: int = 0o644
+    ) -> "BufferedReader": ...
+    @overload
+    def open(
+        self, path: Path, mode: _Write, buffering: Literal[-1, 1] = -1, *, sync: bool = False, permissions: int = 0o644
+    ) -> "BufferedWriter": ...
+    @overload
+    def open(
+        self, path: Path, mode: _Both, buffering: Literal[-1, 1] = -1, *, sync: bool = False, permissions: int = 0o644
+    ) -> "BufferedRandom": ...
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: str,
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+        *,
+        sync: bool = False,
+        permissions: int = 0o644,
+    ) -> Any: ...
     def open(
         self,
         path: Path,
@@ -684,7 +731,8 @@ def _join(above: str, name: str) -> str:
 def mkfs(path: Path, size: Optional[int] = None, *, label: Optional[str] = None, force: bool = False) -> None:
     """Makes an ext4 with the defaults of mke2fs 1.47: in a new file of `size` bytes, or in the file or device that is there.
 
-    `FileExistsError` if something is there, unless `force`.
+    `FileExistsError` if something is there, unless `force`. The root directory belongs to the caller; `Volume.chown`
+    changes that.
     """
     _native.mkfs(os.fsdecode(path), size, label, force)
 

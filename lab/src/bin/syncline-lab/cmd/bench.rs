@@ -22,6 +22,8 @@ use syncline_cli::format::{self, Forms, Out};
 
 /// Commands of one run that a report can plot.
 const EVENTS_MAX: usize = 200_000;
+/// First line of a result of a command that did not end.
+const INTERRUPTED: &str = "Interrupted: not all runs are here, and the last one may be a part.";
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
@@ -143,8 +145,15 @@ impl OutputOptions {
         format::check_outputs(&[self.json.as_deref(), self.html.as_deref()])
     }
 
-    /// Prints and writes a result.
-    pub(super) fn publish(&self, forms: &Forms<'_>) -> Result<()> {
+    /// Prints and writes a result. One of a command that did not end says so first, in each form.
+    pub(super) fn publish(&self, forms: &Forms<'_>, ended: bool) -> Result<()> {
+        let (table, json, page) = (forms.table, forms.json, forms.page);
+        let marked = Forms {
+            table: &|| format!("{INTERRUPTED}\n{}", table()),
+            json: &|| json().replacen('{', "{\n  \"interrupted\": true,", 1),
+            page: &|| page().replacen("</h1>", &format!("</h1>\n<p>{INTERRUPTED}</p>"), 1),
+        };
+        let forms = if ended { forms } else { &marked };
         format::publish(forms, self.json.as_deref(), self.html.as_deref())
     }
 }
@@ -178,8 +187,9 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
         let printed = if document.cells.is_empty() {
             Ok(())
         } else {
-            let json = run.output.json.as_deref();
-            format::show(&|| document.table(), &|| document.to_json(), json)
+            let (table, json) = (|| document.table(), || document.to_json());
+            let forms = Forms { table: &table, json: &json, page: &String::new };
+            run.output.publish(&forms, done.is_ok())
         };
         return done.map_err(Into::into).and(printed);
     }
@@ -192,15 +202,24 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
     });
     // After an error the finished runs are still reported.
     let BenchResult { runs, traces } = &found;
-    let printed = if runs.is_empty() { Ok(()) } else { publish(&run.output, runs, traces) };
+    let printed = match runs.is_empty() {
+        true => Ok(()),
+        false => publish(&run.output, runs, traces, done.is_ok()),
+    };
     done.map_err(Into::into).and(printed)
 }
 
 /// Table or document, then the report.
-pub(super) fn publish(output: &OutputOptions, runs: &[Run], traces: &[Trace]) -> Result<()> {
-    output.publish(&Forms {
+pub(super) fn publish(
+    output: &OutputOptions,
+    runs: &[Run],
+    traces: &[Trace],
+    ended: bool,
+) -> Result<()> {
+    let forms = Forms {
         table: &|| table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs),
         json: &|| Document::new(runs.to_vec()).to_json(),
         page: &|| report(runs, traces, &about()),
-    })
+    };
+    output.publish(&forms, ended)
 }

@@ -53,7 +53,10 @@ pub(crate) fn run(args: &BenchFjord) -> Result<()> {
         let mut runs = Vec::new();
         let terminal = Terminal::default();
         let done = request.in_directory(dir, &entries, &modes, &terminal, &mut runs);
-        let printed = if runs.is_empty() { Ok(()) } else { publish(&args.output, &runs, &[]) };
+        let printed = match runs.is_empty() {
+            true => Ok(()),
+            false => publish(&args.output, &runs, &[], done.is_ok()),
+        };
         return done.map_err(Into::into).and(printed);
     }
     let mut runs = Vec::new();
@@ -62,11 +65,12 @@ pub(crate) fn run(args: &BenchFjord) -> Result<()> {
         simulated(args, &request, &entries, &mut runs)
     });
     if !runs.is_empty() {
-        args.output.publish(&Forms {
+        let forms = Forms {
             table: &|| if args.long { fjord_table(&runs) } else { summary(&runs) },
             json: &|| fjord_json(&runs),
             page: &|| page(&runs),
-        })?;
+        };
+        args.output.publish(&forms, done.is_ok())?;
     }
     done
 }
@@ -132,7 +136,8 @@ fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
 }
 
 fn summary_rows(told: &[Told<'_>]) -> Vec<Vec<String>> {
-    let header = ["application", "with", "time s", "", "written MB", "", "a power cut keeps"];
+    let header =
+        ["application", "with", "time s", "change", "written MB", "change", "a power cut keeps"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let several = several(told);
     for told in told {

@@ -31,11 +31,12 @@ pub(crate) fn run(args: &BenchApplications) -> Result<()> {
     let mut runs = Vec::new();
     let done = simulated(args, &names, &profiles, &networks, &solutions, &mut runs);
     if !runs.is_empty() {
-        args.output.publish(&Forms {
+        let forms = Forms {
             table: &|| applications_table(&runs),
             json: &|| applications_json(&runs),
             page: &|| page(&runs),
-        })?;
+        };
+        args.output.publish(&forms, done.is_ok())?;
     }
     done
 }

@@ -36,7 +36,8 @@ pub(crate) fn run(args: &Sweep) -> Result<()> {
 /// Refusal of a part that only the Python package has.
 fn needs_python(what: &str) -> Failure {
     Failure::Unsupported(format!(
-        "{what} needs {PYTHON} with the package syncline; pip install 'syncline[sweeps]'"
+        "{what} needs {PYTHON} with the package syncline; \
+         pip install \"$(ls ./syncline-*.whl)[sweeps]\", with the wheel that `make wheel` builds"
     ))
 }
 

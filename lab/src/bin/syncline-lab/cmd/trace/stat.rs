@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use syncline_lab::experiments::StatResult;
 use syncline_lab::report::{Picked, trace_report};
-use syncline_lab::trace::{Direction, Header, Histogram, Share, Statistics};
+use syncline_lab::trace::{Direction, Header, Histogram, Record, Share, Statistics};
 
 use crate::about;
 use crate::args::TraceStat;
@@ -17,7 +17,8 @@ pub(crate) fn run(args: &TraceStat) -> Result<()> {
     format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let mut picked = Picked::default();
     let file = super::file(&args.input);
-    let found = StatResult::of(&file, &mut |record| picked.record(record), &Terminal::default())?;
+    let mut pick = |header: &Header, record: &Record| picked.record(header.kind, record);
+    let found = StatResult::of(&file, &mut pick, &Terminal::default())?;
     let table = || text(&found.header, &found.statistics);
     let forms = Forms {
         table: &table,
