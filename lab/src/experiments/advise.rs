@@ -2,21 +2,23 @@
 //! of the program's calls.
 //!
 //! ```text
-//!   trace of calls ── Replay ──> Trial   time, latency, bytes, flash pages; one a combination
+//!   trace of calls ── Replay ──> Trial   one per combination: time, latency, bytes, flash pages
 //!                                  |
-//!                                  v     the best of each promise: what a power cut keeps, and
-//!                               Advice   who recovers the image
+//!                                  v     for each promise its best trial. A promise says what a
+//!                               Advice   power cut keeps, and who recovers the image
 //! ```
 //!
 //! Promises
-//! - Every combination of the remedies runs ([`Remedy::all`]); nothing is estimated. So no
-//!   combination of a promise has a better score than the one advised by more than [`NEAR`].
-//! - The score of a trial is the smaller of two shares: the shortest time of its promise over its
-//!   own, up to the last call and with the unmount. So nothing that is put off counts as saved.
+//! - Every combination of the remedies runs ([`Remedy::all`]); nothing is estimated. Among those
+//!   of the same promise none has a score more than [`NEAR`] (1 %) above that of the advised one.
+//! - A score comes from two times: up to the last call, and with the unmount. Each is compared with
+//!   the shortest of the same promise: shortest / own. The score is the smaller of the two. So work
+//!   that is put off until after the last call does not count as saved.
 //! - Equal traces and devices give equal advice.
 //!
-//! Not among the remedies: `mtime_update=MS`, since `seen` saves as much and nobody sees it;
-//! allocation policies and FlashLite logs, which need an aged volume and a file's name.
+//! Not among the remedies: `mtime_update=MS`, since `seen` saves the same commits and programs
+//! still see every change of a time; allocation policies, which need an aged volume; FlashLite
+//! logs, which need the name of a file.
 //!
 //! Tested in `lab/tests/program/advise.rs`.
 

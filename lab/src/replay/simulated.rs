@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::bench::{Config, Image, Metrics, Parameters, Run, Stack};
+use crate::bench::{Config, Image, Metrics, Parameters, Run, Stack, VolumeTarget};
 use crate::error::{LabError, Result};
 use crate::latency::Timer;
 use crate::observer::Observer;
 use glob::Pattern;
+use syncline_buffer::Buffer;
 use syncline_device::BlockDevice;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
@@ -71,31 +72,14 @@ impl Replay<'_> {
         let flashlite = flashlite.map_err(|err| {
             LabError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
         })?;
-        let contents = match log_bytes {
-            Some(log_bytes) => self.image.with_room(log_bytes),
-            None => self.image.snapshot(),
-        };
-        let stack = Stack::new(self.profile, contents, EVENTS_MAX)?;
-        if self.used {
-            stack.nand.fill();
-        }
         let plan = Plan::of(&trace.records, &trace.names);
-        let Replay { fill_percent, seed, .. } = *self;
-        let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
-        stack.age(self.mount, &parameters)?;
-        let home_bytes = self.image.snapshot().geometry().size_bytes;
-        let buffer = log_bytes.map(|_| stack.buffer(home_bytes, log_bytes, Default::default()));
-        let buffer = buffer.transpose()?;
-        let mount = || match &buffer {
-            Some(over) => stack.mount_on(over.clone(), Some(over), self.mount, self.seed),
-            None => stack.mount(self.mount, self.seed),
-        };
-        let target = mount()?;
+        let (stack, buffer) = self.stack(log_bytes)?;
+        let target = self.mount(&stack, buffer.as_ref())?;
         plan.populate(target.fs(), &trace.names)?;
         target.unmount()?;
         Stack::drain(buffer.as_ref())?;
 
-        let target = mount()?;
+        let target = self.mount(&stack, buffer.as_ref())?;
         let (mark, app) = (stack.mark(), target.fs().app_bytes());
         let contents = (self.contents, self.seed);
         let fs = Arc::clone(target.fs());
@@ -143,5 +127,28 @@ impl Replay<'_> {
             interrupted: done < total,
         };
         Ok(Replayed { run, skipped, split })
+    }
+
+    /// The device with the volume, and the write buffer over it.
+    fn stack(&self, log_bytes: Option<u64>) -> Result<(Stack, Option<Arc<Buffer>>)> {
+        let image = self.image.snapshot();
+        let home_bytes = image.geometry().size_bytes;
+        let contents = log_bytes.map_or(image, |log_bytes| self.image.with_room(log_bytes));
+        let stack = Stack::new(self.profile, contents, EVENTS_MAX)?;
+        if self.used {
+            stack.nand.fill();
+        }
+        let Replay { fill_percent, seed, .. } = *self;
+        stack.age(self.mount, &Parameters { fill_percent, seed, ..Parameters::default() })?;
+        let buffer = log_bytes.map(|_| stack.buffer(home_bytes, log_bytes, Default::default()));
+        let buffer = buffer.transpose()?;
+        Ok((stack, buffer))
+    }
+
+    fn mount(&self, stack: &Stack, buffer: Option<&Arc<Buffer>>) -> Result<VolumeTarget> {
+        match buffer {
+            Some(over) => stack.mount_on(over.clone(), Some(over), self.mount, self.seed),
+            None => stack.mount(self.mount, self.seed),
+        }
     }
 }

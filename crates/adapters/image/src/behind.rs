@@ -1,12 +1,14 @@
-//! Writes that a thread does: a new image goes to its file while the tree is read.
+//! A device whose writes are done by a thread, so that the next files of a tree are read while the
+//! image is still being written.
 //!
 //! ```text
 //!   submit -> full parts -> a thread -> the device
 //!          <- empty parts, and the first error
 //! ```
-//! Promises: writes keep their order. Everything else waits until they are done. A write that fails
-//! is the error of a later request; before a flush returns all were heard of. Memory:
-//! [`PARTS_MAX`] parts as long as the writes.
+//! Promises: writes keep their order. Every other request, such as a read or a flush, first waits
+//! until all earlier writes are done. A write that fails makes a later request fail, the next flush
+//! at the latest; that request is not carried out. Memory: [`PARTS_MAX`] buffers, each as long as
+//! the longest write that it has held.
 //!
 //! Channels would do the same, with ten times the code in the program.
 

@@ -18,11 +18,12 @@
 //! - One superblock with a usable geometry is enough, the primary or a backup. So the check also
 //!   reads file systems that a mount refuses. An unreadable block is a finding; the check goes on.
 //! - Memory is needed for groups with something in use: one bit for each cluster and four bits for
-//!   each inode. A group whose inodes differ too much in type, flags and link counts for four bits
-//!   takes two bytes for each inode. An inode with 15 or more links or names takes 16 bytes more.
-//!   In addition there are about 80 bytes for each directory, 16 for each of its extents, 24 for
-//!   each user with a quota, and the hashed names of one directory at a time. At most
-//!   [`FINDINGS_MAX`] findings are kept; the others are only counted.
+//!   each inode. The four bits select one of the combinations of type, flags, link count and number
+//!   of names that occur in the group. A group with too many of them takes two bytes for each
+//!   inode. An inode with 15 or more links or names takes 16 bytes more. In addition there are
+//!   about 80 bytes for each directory, 16 for each of its extents, 24 for each user with a quota,
+//!   and the hashed names of one directory at a time. At most [`FINDINGS_MAX`] findings are kept;
+//!   the others are only counted.
 //! - No image makes it panic or loop: it enters each block once and limits the depth.
 //!
 //! Assumptions: nothing writes to the volume during the check. If it is mounted for writing, it was

@@ -147,7 +147,7 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
         let is_named = own.get(name).is_some_and(|own| is_kept(name, own, bytes));
         let may_move = name.starts_with("lost+found/")
             || name.match_indices('/').any(|(at, _)| shares(&name[..at], "shared with"));
-        !is_named && !(may_move && own.values().any(|own| own == bytes))
+        !(is_named || may_move && own.values().any(|own| own == bytes))
     };
     kept.find(is_lost).map(|(name, _)| format!("{name} is lost, which e2fsck keeps"))
 }

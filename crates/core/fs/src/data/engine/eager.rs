@@ -24,9 +24,9 @@
 //!   (`../../pages/changes.rs`).
 //!
 //! Locks: if the data is logged, `io` is held from the snapshots to the end of the group commit.
-//! So truncation and write-back of this file see the blocks that a sync installs only after their
-//! commit. If the data goes in place, `io` is released, taken by the write-back, and taken again
-//! for the group commit. Writers do not take it. Tested in `tests/it/eager.rs`.
+//! So truncation and write-back of this file wait for that commit, and only then see the blocks
+//! that the sync installed. If the data goes in place, `io` is released, taken by the write-back,
+//! and taken again for the group commit. Writers do not take it. Tested in `tests/it/eager.rs`.
 
 use std::ops::Range;
 
