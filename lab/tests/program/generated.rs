@@ -3,7 +3,8 @@
 use crate::support;
 use crate::support::{done, lab, scratch};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
+    "advise",
     "bench",
     "cache",
     "compare",
@@ -82,6 +83,29 @@ fn devices_are_compared_with_what_was_published() {
     assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
     let far = support::refused(2, &["devices", "foo"]);
     assert!(!far.contains("nearest") && far.matches("syncline-lab devices").count() == 1, "{far}");
+}
+
+#[test]
+fn columns_are_explained_in_help_and_pages() {
+    let dir = scratch();
+    let path = dir.path().join("report.html");
+    let words = ["bench", "create", "--operations", "5", "--size", "64", "--html"];
+    let table = done(&[&words[..], &[path.to_str().unwrap()]].concat());
+    let help = done(&["bench", "--help"]);
+    let page = std::fs::read_to_string(path).unwrap();
+    for (column, text) in [
+        ("req/op", "write requests"),
+        ("KiB/op", "KiB written"),
+        ("flush/op", "flushes"),
+        ("pages/op", "flash pages programmed"),
+        ("seq %", "runs of adjacent requests"),
+        ("WAF", "bytes programmed per byte written"),
+    ] {
+        assert!(table.contains(column), "{column}: {table}");
+        let plain = |text: &str| text.split_whitespace().collect::<Vec<&str>>().join(" ");
+        assert!(plain(&help).contains(text), "{column}: {help}");
+        assert!(plain(&page).contains(text), "{column} in the page");
+    }
 }
 
 #[test]

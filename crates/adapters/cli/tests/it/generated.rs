@@ -90,6 +90,45 @@ fn bash_completes_values_and_files_of_images() {
 }
 
 #[test]
+fn small_images_have_the_blocks_that_help_says() {
+    let help = done(&["mkfs", "--help"]);
+    assert!(help.contains("[default: 4096, below 512 MiB 1024]"), "{help}");
+    let dir = scratch();
+    for (size, bytes) in [("511M", 1024), ("512M", 4096)] {
+        let image = dir.path().join(size);
+        done(&["mkfs", "--size", size, text(&image)]);
+        let info: serde_json::Value =
+            serde_json::from_str(&done(&["info", "--json", text(&image)])).unwrap();
+        assert_eq!(info["info"]["block_size_bytes"], bytes, "{info:#}");
+    }
+}
+
+#[test]
+fn advice_is_given_once() {
+    let dir = scratch();
+    let gone = dir.path().join("gone.img");
+    let file = at(&gone, "/f");
+    for words in [
+        &["check", text(&gone)][..],
+        &["info", text(&gone)],
+        &["recover", text(&gone)],
+        &["repair", "-y", text(&gone)],
+        &["export", text(&gone), "-o", "x.tar"],
+        &["ls", &file],
+        &["cat", &file],
+        &["mount", text(&gone), text(dir.path())],
+    ] {
+        let ran = run(words);
+        assert_ne!(ran.code, 0, "{words:?}");
+        let said = ran.err;
+        let parts: Vec<&str> = said.trim().split("; ").collect();
+        let once: std::collections::BTreeSet<&&str> = parts.iter().collect();
+        assert_eq!(parts.len(), once.len(), "{said}");
+        assert!(said.matches("syncline recover").count() <= 1, "{said}");
+    }
+}
+
+#[test]
 fn every_command_has_a_page() {
     let dir = scratch();
     done(&["man".as_ref(), "--all".as_ref(), dir.path().as_os_str()]);

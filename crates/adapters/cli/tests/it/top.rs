@@ -45,6 +45,9 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
     let taken = web.address.to_string();
     let said = refused(1, &["top", &mnt, "--web", &taken]);
     assert!(said.contains("in use; give another port"), "{said}");
+    // A port alone is one of this machine.
+    let said = refused(1, &["top", &mnt, "--web", &web.address.port().to_string()]);
+    assert!(said.contains(&taken) && said.contains("in use; give another port"), "{said}");
     let said = refused(2, &["top", &mnt, "--web", "0.0.0.0:0"]);
     assert!(said.contains("reachable from other machines"), "{said}");
     drop(web);
