@@ -50,15 +50,15 @@ pub struct Advise {
     pub per_day: Option<f64>,
 }
 
-/// What a cut of the power keeps. The order is that of strength.
+/// The data that a cut of the power keeps. The order is that of strength.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keeps {
-    /// What was synced.
+    /// Everything that was synced.
     Syncs,
     /// All of the volume as it was a few seconds before.
     SyncPoint,
-    /// What was synced up to a minute before; files may be torn.
+    /// Everything that was synced up to a minute before; files may be torn.
     Minute,
 }
 
@@ -82,7 +82,7 @@ impl Keeps {
     }
 }
 
-/// What is kept, and whether any Linux recovers it; the strongest first.
+/// The data that is kept, and true if any Linux recovers it; the strongest first.
 const PROMISES: [(Keeps, bool); 6] = [
     (Keeps::Syncs, true),
     (Keeps::Syncs, false),
@@ -97,7 +97,7 @@ const PROMISES: [(Keeps, bool); 6] = [
 pub struct Remedy {
     /// As for `-o`, without the name of a buffer's log.
     pub options: String,
-    /// What a cut of the power keeps.
+    /// The data that a cut of the power keeps.
     pub keeps: Keeps,
     /// Any Linux recovers the image after a crash; of others Syncline does.
     pub linux: bool,
@@ -137,7 +137,7 @@ impl Remedy {
         all
     }
 
-    /// What is given up beside an ext4 as it is.
+    /// The promises that are given up beside an ext4 as it is.
     #[must_use]
     pub fn risks(&self) -> Vec<&'static str> {
         let mut risks = Vec::new();
@@ -166,7 +166,7 @@ impl Remedy {
 /// The figures of one remedy: of all traces together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
-    /// What was tried.
+    /// The options that were tried.
     #[serde(flatten)]
     pub remedy: Remedy,
     /// Seconds up to the last call.
