@@ -170,6 +170,10 @@ fn an_extent_out_of_order_costs_its_own_blocks_only() {
     let _ = debugfs(sound.path(), &format!("write {} holes\n", file.path().display()));
     let before = &files_of(sound.path())["holes"];
     assert_eq!(before.len(), 13 << 10);
+    let image = sound.duplicate();
+    let _ = debugfs(image.path(), "sif /holes block[3] 4\nsif /holes block[6] 0\n");
+    repaired(&image, "two extents in each other's place");
+    assert!(files_of(image.path())["holes"] == *before, "both are kept");
     // The first blocks of the four extents are words 3, 6, 9 and 12 of `i_block`.
     for (nr, word) in [3, 6, 9].into_iter().enumerate() {
         for to in [99_999, 4_000_000_000_u32] {

@@ -120,7 +120,7 @@ impl Mender<'_, '_> {
             return self.clear_inode(ino);
         }
         let Mapped { extents, nodes, .. } = self.rewalk_for(ino, raw, Keeps::Disordered)?;
-        let mut extents = in_order(extents, raw.i_size >> self.c.geo.block_bits);
+        let mut extents = in_order(extents, raw.i_size.div_ceil(self.c.geo.block_size as u64));
         if raw.is_dir() {
             extents.iter_mut().for_each(|extent| extent.unwritten = false);
             if !self.close_holes(ino, raw, &mut extents)? {
@@ -255,9 +255,10 @@ impl Mender<'_, '_> {
     }
 }
 
-/// The extents that do not overlap and go up, as many of them as can be. Of equal choices it takes
-/// the one with more extents that begin at or before `last`, the block where the file ends.
-fn in_order(extents: Vec<Extent>, last: u64) -> Vec<Extent> {
+/// Extents that go up and do not overlap: the longest chain of them that is in order, and of the
+/// others those that fit between and begin below `blocks`, the blocks of the file. Of chains of
+/// one length it takes the one with more extents in the file.
+fn in_order(extents: Vec<Extent>, blocks: u64) -> Vec<Extent> {
     let end = |extent: &Extent| u64::from(extent.block) + u64::from(extent.len);
     if extents.is_sorted_by(|one, next| end(one) <= next.block.into()) {
         return extents;
@@ -270,7 +271,7 @@ fn in_order(extents: Vec<Extent>, last: u64) -> Vec<Extent> {
         let ((count, within), link) =
             chain.map_or(((0, 0), None), |(_, (length, at))| (*length, Some(*at)));
         before.push(link);
-        let length = (count + 1, within + usize::from(u64::from(extent.block) <= last));
+        let length = (count + 1, within + usize::from(u64::from(extent.block) < blocks));
         if chains.range(..=end(extent)).next_back().is_some_and(|(_, (best, _))| *best >= length) {
             continue;
         }
@@ -282,13 +283,21 @@ fn in_order(extents: Vec<Extent>, last: u64) -> Vec<Extent> {
         chains.insert(end(extent), (length, at));
     }
     let mut next = chains.last_key_value().map(|(_, (_, at))| *at);
-    let mut kept = Vec::new();
+    let mut kept = BTreeMap::new();
     while let Some(at) = next {
-        kept.extend(extents.get(at));
+        kept.extend(extents.get(at).map(|extent| (extent.block, *extent)));
         next = before.get(at).copied().flatten();
     }
-    kept.reverse();
-    kept
+    for extent in extents {
+        let below = kept.range(..=extent.block).next_back().map_or(0, |(_, one)| end(one));
+        let above =
+            kept.range(extent.block..).next().map_or(u64::MAX, |(block, _)| (*block).into());
+        let fits = below <= extent.block.into() && end(&extent) <= above;
+        if fits && u64::from(extent.block) < blocks {
+            kept.insert(extent.block, extent);
+        }
+    }
+    kept.into_values().collect()
 }
 
 /// Fills an empty node.
