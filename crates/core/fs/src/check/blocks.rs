@@ -194,7 +194,9 @@ impl Checker<'_> {
         } else if e.len == 0 {
             let what = format!("the extent at logical block {} is empty", e.block);
             Some((kinds::EXTENT_EMPTY, what))
-        } else if walk.keeps < Keeps::Disordered && (e.block < next || end > node.end) {
+        } else if end > LOGICAL_END
+            || walk.keeps < Keeps::Disordered && (e.block < next || end > node.end)
+        {
             let what = format!("the extent at logical block {} is out of order", e.block);
             Some((kinds::EXTENT_ORDER, what))
         } else if is_dir && self.is_too_large(walk.raw, end) {
