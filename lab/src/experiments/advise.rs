@@ -27,6 +27,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use syncline_device::BlockDevice;
+
 use crate::error::{LabError, Result};
 use crate::experiments::Bench;
 use crate::observer::Observer;
@@ -119,7 +121,7 @@ impl Remedy {
         ] {
             let (periodic, packed) = (base.contains("periodic"), base.contains("packed"));
             for (seen, relaxed, buffer) in (0..8).map(|n| (n & 1 > 0, n & 2 > 0, n & 4 > 0)) {
-                // The first needs another mode; a buffer's log and records each replace the other.
+                // Periodic mode has no relaxed files. A buffer's log saves what packed records do.
                 if periodic && relaxed || packed && buffer {
                     continue;
                 }
@@ -184,7 +186,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    fn slower_than(&self, best: (f64, f64)) -> f64 {
+    fn score(&self, best: (f64, f64)) -> f64 {
         let share = |best: f64, own: f64| if own > 0.0 { best / own } else { 1.0 };
         share(best.0, self.foreground_s).min(share(best.1, self.whole_s))
     }
@@ -220,10 +222,10 @@ impl Advice {
             .collect();
         let least = |time: fn(&Trial) -> f64| of.iter().map(|t| time(t)).fold(f64::MAX, f64::min);
         let best = (least(|trial| trial.foreground_s), least(|trial| trial.whole_s));
-        let top = of.iter().map(|trial| trial.slower_than(best)).fold(0.0, f64::max);
+        let top = of.iter().map(|trial| trial.score(best)).fold(0.0, f64::max);
         // The first of those that program the fewest pages: it has the fewest options.
         of.into_iter()
-            .filter(|trial| trial.slower_than(best) >= top * (1.0 - NEAR))
+            .filter(|trial| trial.score(best) >= top * (1.0 - NEAR))
             .min_by_key(|trial| trial.pages)
     }
 
@@ -257,6 +259,7 @@ impl Advise {
         if self.per_day.is_some_and(|times| !(times > 0.0 && times.is_finite())) {
             return Err(LabError::Usage("per day: no time; give a number above 0".to_owned()));
         }
+        let size_bytes = self.bench.load()?.1.snapshot().geometry().size_bytes;
         let remedies = Remedy::all();
         let mut advice = Advice {
             device: self.bench.device.clone(),
@@ -274,14 +277,14 @@ impl Advise {
             bench.replay_over(remedy.buffer.then_some(LOG_BYTES), &Inner(observer), &mut runs)?;
             advice.calls = runs.iter().map(|one| one.run.metrics.operations).sum();
             advice.left_out = runs.iter().map(|one| one.skipped).sum();
-            advice.trials.push(self.trial(remedy, &runs)?);
+            advice.trials.push(self.trial(remedy, &runs, size_bytes)?);
             observer.advance(1);
         }
         observer.end();
         Ok(advice)
     }
 
-    fn trial(&self, remedy: Remedy, runs: &[Replayed]) -> Result<Trial> {
+    fn trial(&self, remedy: Remedy, runs: &[Replayed], size_bytes: u64) -> Result<Trial> {
         let sum = |of: fn(&Replayed) -> f64| runs.iter().map(of).sum();
         let devices = || runs.iter().filter_map(|one| one.run.metrics.device.as_ref());
         let pages = devices().map(|device| device.nand_page_programs).sum();
@@ -295,15 +298,15 @@ impl Advise {
                 .fold(0.0, f64::max),
             written_bytes: devices().map(|device| device.written_bytes).sum(),
             pages,
-            years: self.years(pages)?,
+            years: self.years(pages, size_bytes)?,
         })
     }
 
     /// Years of a device of the volume's size.
-    fn years(&self, pages: u64) -> Result<Option<f64>> {
+    fn years(&self, pages: u64, size_bytes: u64) -> Result<Option<f64>> {
         let Some(per_day) = self.per_day.filter(|_| pages > 0) else { return Ok(None) };
         let profile = super::profile(&self.bench.device)?;
-        let layout = profile.layout(self.bench.size << 20)?;
+        let layout = profile.layout(size_bytes)?;
         let all = f64::from(layout.blocks) * f64::from(layout.pages_per_block);
         let cycles = f64::from(profile.geometry.rated_cycles);
         Ok(Some(cycles * all / (pages as f64 * per_day * YEAR_DAYS)))

@@ -34,7 +34,7 @@ struct State {
     ends: bool,
 }
 
-/// What both sides see.
+/// Shared by the device and its thread.
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,

@@ -20,7 +20,7 @@ const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 const EUCLEAN: i32 = 117;
 
-/// What is made, and where.
+/// An image to make, and its place.
 struct Request {
     source: PathBuf,
     path: PathBuf,

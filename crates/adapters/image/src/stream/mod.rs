@@ -121,7 +121,7 @@ pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
     Ok((decoder, true))
 }
 
-/// What zstd made shorter; nothing behind that is looked at.
+/// Unpacks bytes that begin with a zstd frame; the rest is ignored.
 pub(crate) fn unzstd(bytes: Vec<u8>, len: u64) -> io::Result<Vec<u8>> {
     let mut whole = Vec::new();
     let from: Bytes = Box::new(io::Cursor::new(bytes));

@@ -74,8 +74,8 @@ fn databases_are_opened_and_attached_and_the_image_left_clean() {
     e2fsck_clean(image.path()).unwrap();
 }
 
-/// What LIBRARIES shows, where the image is: an image that is open by default is open with the
-/// default's name, too.
+/// The lines of LIBRARIES: an image that was opened with the defaults may be named with a default
+/// option, too.
 #[test]
 fn the_lines_of_the_document_run() {
     const NAME: &str = "the_lines_of_the_document_run";

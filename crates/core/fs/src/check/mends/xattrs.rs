@@ -46,7 +46,7 @@ impl Mender<'_, '_> {
         }
         for finding in self.found(&[k::XATTR_CSUM, k::XATTR_PLACE]) {
             let block = finding.block.filter(|block| self.is_own(*block));
-            let range = match finding.inode {
+            let range = match finding.inode.filter(|_| finding.block.is_none()) {
                 Some(ino) => self.raw(ino)?.and_then(|raw| raw.xattr_range(self.c.geo.inode_size)),
                 None => None,
             };
