@@ -12,6 +12,7 @@
 //! pages: a page cache that fills for the first time costs a page fault for each 2 MiB then, not
 //! for each 4 KiB.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
@@ -59,26 +60,53 @@ pub fn start() -> Result<String> {
     Err(Failure::Said(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Tells the waiting parent, if there is one, that everything works, with a line for its caller;
-/// then leaves its session and terminal. In the foreground the line is printed, if there is one.
+/// Who waits until this process is ready.
+pub struct Waiting(Option<File>);
+
+impl Waiting {
+    /// Leaves the session of the caller, whose terminal still gets errors. All that
+    /// [`Waiting::ready`] needs is open then: the process may give up its rights in between.
+    ///
+    /// # Errors
+    /// There is no `/dev/null`.
+    pub fn new() -> Result<Waiting> {
+        if !is_child() {
+            return Ok(Waiting(None));
+        }
+        // Already a leader of a session: nothing to leave.
+        let _ = rustix::process::setsid();
+        let null = File::options().read(true).write(true).open("/dev/null");
+        Ok(Waiting(Some(null.map_err(failed)?)))
+    }
+
+    /// Tells the waiting parent, if there is one, that everything works, with a line for its
+    /// caller; then lets go of the terminal. In the foreground the line is printed, if there is
+    /// one.
+    ///
+    /// # Errors
+    /// The parent is gone.
+    pub fn ready(&self, line: &str) -> Result<()> {
+        let Some(null) = &self.0 else {
+            if !line.is_empty() {
+                writeln!(std::io::stdout(), "{line}").map_err(failed)?;
+            }
+            return Ok(());
+        };
+        writeln!(std::io::stdout(), "{line}").map_err(failed)?;
+        std::io::stdout().flush().map_err(failed)?;
+        rustix::stdio::dup2_stdout(null).map_err(|err| failed(err.into()))?;
+        rustix::stdio::dup2_stderr(null).map_err(|err| failed(err.into()))
+    }
+}
+
+fn failed(err: std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot go to the background: {err}"))
+}
+
+/// As [`Waiting::ready`], for a process that keeps its rights.
 ///
 /// # Errors
 /// The parent is gone, or `/dev/null` is.
 pub fn ready(line: &str) -> Result<()> {
-    let failed =
-        |err: std::io::Error| Failure::Failed(format!("cannot go to the background: {err}"));
-    if !is_child() {
-        if !line.is_empty() {
-            writeln!(std::io::stdout(), "{line}").map_err(failed)?;
-        }
-        return Ok(());
-    }
-    writeln!(std::io::stdout(), "{line}").map_err(failed)?;
-    std::io::stdout().flush().map_err(failed)?;
-    // Already a leader of a session: nothing to leave.
-    let _ = rustix::process::setsid();
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
-    let null = null.map_err(failed)?;
-    rustix::stdio::dup2_stdout(&null).map_err(|err| failed(err.into()))?;
-    rustix::stdio::dup2_stderr(&null).map_err(|err| failed(err.into()))
+    Waiting::new()?.ready(line)
 }

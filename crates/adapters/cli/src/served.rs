@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_device::BlockDevice;
-use syncline_export::{Served, UblkError, UblkServed, UblkServer};
+use syncline_export::{Served, UblkDevice, UblkError, UblkServed, UblkServer};
 
 use crate::error::{Failure, Result};
 use crate::{complain, interrupt};
@@ -42,7 +42,7 @@ pub fn attach(file: &Path) -> Result<String> {
 
 /// The kernel lets go of the file when the last opener of the loop device does, which may be a
 /// program that only looks at new devices; until then the directory cannot be unmounted.
-fn detach(node: &str) -> bool {
+pub(crate) fn detach(node: &str) -> bool {
     let asked = losetup().map(|mut losetup| losetup.args(["-d", node]).status());
     if !asked.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
         return false;
@@ -126,7 +126,8 @@ pub fn over(file: Option<&Path>) -> Result<Option<Node>> {
 
 /// A block device through ublk.
 pub fn beside(device: Arc<dyn BlockDevice>) -> Result<Node> {
-    ublk(device).map(Box::new).map(Node::Ublk)
+    let served = UblkServer { device }.serve().map_err(ublk_failure)?;
+    Ok(Node::Ublk(Box::new(served)))
 }
 
 /// Makes a block device: ublk, or a loop device over `file` if there is no ublk.
@@ -143,31 +144,30 @@ pub fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> {
 
 /// Checks that the machine has ublk, before anything is made for it.
 pub fn check_ublk() -> Result<()> {
-    UblkServer::check().map_err(ublk_failure)
+    UblkDevice::check().map_err(ublk_failure)
 }
 
-/// Serves a device through ublk.
-pub fn ublk(device: Arc<dyn BlockDevice>) -> Result<UblkServed> {
-    UblkServer { device }.serve().map_err(ublk_failure)
-}
-
-fn ublk_failure(error: UblkError) -> Failure {
+pub(crate) fn ublk_failure(error: UblkError) -> Failure {
     match error {
         UblkError::Missing | UblkError::Old => Failure::Unsupported(error.to_string()),
         other => Failure::Failed(other.to_string()),
     }
 }
 
-/// Removes a ublk device when nobody uses it any more, or 2 minutes later.
-pub fn remove(served: &UblkServed) -> Result<()> {
+/// Waits until nobody uses a block device any more, 2 minutes at most; says so if somebody does.
+pub(crate) fn await_end_of_use(node: &str, in_use: impl Fn() -> bool) {
     let mut polls = 0..RELEASE_POLLS;
-    while served.in_use() && polls.next().is_some() {
+    while in_use() {
+        if polls.next().is_none() {
+            return complain(&format!("{node} was removed in use; unmount what was on it"));
+        }
         std::thread::sleep(POLL_INTERVAL);
     }
-    if served.in_use() {
-        let node = served.node().display();
-        complain(&format!("{node} was removed in use; unmount what was on it"));
-    }
+}
+
+/// Removes a ublk device.
+fn remove(served: &UblkServed) -> Result<()> {
+    await_end_of_use(&served.node().display().to_string(), || served.in_use());
     served.stop().map_err(ublk_failure)
 }
 

@@ -14,6 +14,7 @@
 //! say.
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -50,19 +51,30 @@ pub enum AskError {
     Broken(std::io::Error),
 }
 
-/// A socket that has its name, and does not answer yet.
+/// A socket that has its name, and does not answer yet. Dropped, it loses its name.
 pub struct Bound {
     listener: UnixListener,
     /// The user who serves.
     owner: Uid,
-    remove: Box<dyn FnOnce() + Send + Sync>,
+    name: Name,
 }
 
 /// A socket that answers until it is dropped.
 pub struct ControlSocket {
     listener: Arc<UnixListener>,
-    remove: Option<Box<dyn FnOnce() + Send + Sync>>,
+    name: Option<Name>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The name of a socket, until it is dropped.
+struct Name(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if let Some(remove) = self.0.take() {
+            remove();
+        }
+    }
 }
 
 /// The socket by which the calling user answers for `dir`, an absolute path without links.
@@ -110,14 +122,27 @@ impl Bound {
     pub fn new(dir: &Path) -> std::io::Result<Bound> {
         let path = address(dir)?;
         let listener = bind(&path)?;
-        let remove = Box::new(move || drop(std::fs::remove_file(path)));
-        Ok(Bound { listener, owner: geteuid(), remove })
+        let name = Name(Some(Box::new(move || drop(std::fs::remove_file(path)))));
+        Ok(Bound { listener, owner: geteuid(), name })
+    }
+
+    /// For another process, which has the name removed.
+    pub fn into_fd(mut self) -> OwnedFd {
+        self.name.0 = None;
+        self.listener.into()
+    }
+
+    /// The socket that another process has bound for the user `owner`. Its name stays unless
+    /// [`Bound::removed_by`] says who removes it.
+    pub fn from_fd(socket: OwnedFd, owner: u32) -> Bound {
+        Bound { listener: socket.into(), owner: Uid::from_raw(owner), name: Name(None) }
     }
 
     /// Has the name removed by `remove`, for a process that will not have the right.
     #[must_use]
-    pub fn removed_by(self, remove: impl FnOnce() + Send + Sync + 'static) -> Bound {
-        Bound { remove: Box::new(remove), ..self }
+    pub fn removed_by(mut self, remove: impl FnOnce() + Send + Sync + 'static) -> Bound {
+        self.name.0 = Some(Box::new(remove));
+        self
     }
 
     /// Answers from now on.
@@ -125,7 +150,7 @@ impl Bound {
     /// # Errors
     /// No thread can be made.
     pub fn answer(self, handler: Handler) -> std::io::Result<ControlSocket> {
-        let Bound { listener, owner, remove } = self;
+        let Bound { listener, owner, name } = self;
         let listener = Arc::new(listener);
         let accepting = Arc::clone(&listener);
         let serve = move || {
@@ -135,7 +160,7 @@ impl Bound {
             }
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
-        Ok(ControlSocket { listener, remove: Some(remove), thread: Some(thread?) })
+        Ok(ControlSocket { listener, name: Some(name), thread: Some(thread?) })
     }
 }
 
@@ -153,9 +178,7 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         // Ends the wait of the thread.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Some(remove) = self.remove.take() {
-            remove();
-        }
+        self.name = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

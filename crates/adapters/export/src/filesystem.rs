@@ -48,12 +48,8 @@ impl From<ByteError> for Errno {
 }
 
 impl Files {
-    pub(crate) fn new(export: Export) -> Self {
-        // The owner is the user of this process, as the owner of /proc/self shows.
-        let me = std::fs::metadata("/proc/self").ok();
-        let owner = |f: fn(&std::fs::Metadata) -> u32| me.as_ref().map_or(0, f);
-        use std::os::unix::fs::MetadataExt;
-        let (uid, gid) = (owner(MetadataExt::uid), owner(MetadataExt::gid));
+    /// Files of this user and group.
+    pub(crate) fn new(export: Export, (uid, gid): (u32, u32)) -> Self {
         let bytes = Bytes::new(Arc::clone(&export.device));
         Files { export, bytes, uid, gid }
     }

@@ -33,9 +33,11 @@ mod server;
 mod ublk;
 
 pub use journal::empty_journal;
-pub use nbd::{Listen, NbdError, NbdServed, NbdServer};
-pub use server::{Export, ExportError, Served};
-pub use ublk::{UblkError, UblkRequests, UblkServed, UblkServer};
+pub use nbd::{Listen, NbdError, NbdServed, NbdServer, NbdSocket};
+pub use server::{Export, ExportError, Mounted, Served};
+pub use ublk::{
+    UblkDevice, UblkError, UblkQueue, UblkRequests, UblkRing, UblkServed, UblkServer, UblkServing,
+};
 
 /// A text file beside the device.
 pub struct Control {

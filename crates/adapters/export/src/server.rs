@@ -1,6 +1,7 @@
 //! Mounting, serving and ending.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{getegid, geteuid};
 use syncline_device::BlockDevice;
 
 use crate::Control;
@@ -49,6 +51,18 @@ pub enum ExportError {
     Session(#[from] io::Error),
 }
 
+/// A mount that another process made.
+pub struct Mounted<'a> {
+    /// Directory of the mount.
+    pub dir: &'a Path,
+    /// The device of its requests.
+    pub device: OwnedFd,
+    /// User and group of the files.
+    pub owner: (u32, u32),
+    /// Each thread has a queue of its own: this process may open /dev/fuse.
+    pub own_queues: bool,
+}
+
 /// A directory that is being served, until it is dropped or unmounted.
 pub struct Served {
     dir: PathBuf,
@@ -61,7 +75,7 @@ impl Export {
     /// # Errors
     /// [`ExportError::Mount`].
     pub fn serve(self, dir: &Path) -> Result<Served, ExportError> {
-        let mut config = Config::default();
+        let mut config = config(true);
         config.mount_options = vec![
             MountOption::FSName("syncline-flash".into()),
             MountOption::Subtype("syncline-flash".into()),
@@ -69,13 +83,34 @@ impl Export {
             MountOption::NoAtime,
         ];
         config.acl = SessionACL::Owner;
-        config.n_threads = Some(THREADS);
-        config.clone_fd = true;
-        let session = Session::new(Files::new(self), dir, &config)
-            .and_then(Session::spawn)
-            .map_err(|source| ExportError::Mount { dir: dir.to_owned(), source })?;
-        Ok(Served { dir: dir.to_owned(), session })
+        let owner = (geteuid().as_raw(), getegid().as_raw());
+        let session = Session::new(Files::new(self, owner), dir, &config);
+        served(dir, session)
     }
+
+    /// As [`Export::serve`], where another process has mounted, which unmounts it too.
+    ///
+    /// # Errors
+    /// [`ExportError::Mount`].
+    pub fn serve_mounted(self, mounted: Mounted<'_>) -> Result<Served, ExportError> {
+        let Mounted { dir, device, owner, own_queues } = mounted;
+        let files = Files::new(self, owner);
+        // The kernel keeps others out; who mounted is not who serves.
+        served(dir, Session::from_fd(files, device, SessionACL::All, config(own_queues)))
+    }
+}
+
+fn config(own_queues: bool) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    config.clone_fd = own_queues;
+    config
+}
+
+fn served(dir: &Path, session: io::Result<Session<Files>>) -> Result<Served, ExportError> {
+    let session = session.and_then(Session::spawn);
+    let session = session.map_err(|source| ExportError::Mount { dir: dir.to_owned(), source })?;
+    Ok(Served { dir: dir.to_owned(), session })
 }
 
 impl Served {

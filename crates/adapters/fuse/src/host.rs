@@ -110,12 +110,22 @@ impl Machine {
         Machine { dir: dir.to_owned(), words, image, flags, trace: None }
     }
 
+    /// For a directory that shows the file of a device.
+    pub fn of_device(dir: &Path) -> Machine {
+        let words =
+            ["default_permissions", "subtype=syncline-device", "nosuid", "nodev", "noatime"];
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+        let (words, image) = (words.map(str::to_owned).to_vec(), "syncline-device".to_owned());
+        Machine { dir: dir.to_owned(), words, image, flags, trace: None }
+    }
+
     /// mount(2), for root.
     fn mount_directly(&self, read_only: bool) -> io::Result<OwnedFd> {
         let mode = std::fs::metadata(&self.dir)?.permissions().mode();
         let device: OwnedFd = File::options().read(true).write(true).open(DEVICE_PATH)?.into();
         let for_kernel = |word: &&String| {
-            matches!(word.as_str(), "default_permissions" | "subtype=syncline" | "allow_other")
+            matches!(word.as_str(), "default_permissions" | "allow_other")
+                || word.starts_with("subtype=")
         };
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         let mut data =

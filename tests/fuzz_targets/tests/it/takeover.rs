@@ -97,6 +97,15 @@ fn attack(dir: &Path) -> Vec<(String, String)> {
     attempts.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())).collect()
 }
 
+fn refused_all(attempts: &[(String, String)], by: &str) {
+    assert!(attempts.len() > 60, "{attempts:?}");
+    for (name, outcome) in attempts {
+        let other = OTHERS.iter().find(|(other, _)| other == name);
+        let expected = other.map_or(EPERM, |(_, errno)| errno);
+        assert_eq!(outcome, expected, "{by}: {name}");
+    }
+}
+
 #[test]
 fn a_process_that_is_taken_over_can_do_nothing_else() {
     let name = "a_process_that_is_taken_over_can_do_nothing_else";
@@ -118,17 +127,42 @@ fn attacked(name: &str) {
             continue;
         }
         served_by(user, &format!("sandbox=strict,uid={user}"), |dir| {
-            let attempts = attack(dir);
-            assert!(attempts.len() > 60, "{attempts:?}");
-            for (name, outcome) in attempts {
-                let other = OTHERS.iter().find(|(other, _)| *other == name);
-                let expected = other.map_or(EPERM, |(_, errno)| errno);
-                assert_eq!(outcome, expected, "user {user}: {name}");
-            }
+            refused_all(&attack(dir), &format!("user {user}"));
             if user == 0 {
                 std::fs::write(dir.join("file"), "still served").unwrap();
             }
         });
+    }
+}
+
+/// The same for a server of a write buffer, in each way of serving that a kernel without ublk has.
+#[test]
+fn a_server_of_a_write_buffer_that_is_taken_over_can_do_nothing_else() {
+    let name = "a_server_of_a_write_buffer_that_is_taken_over_can_do_nothing_else";
+    if !require(name, &[Need::Fuse, Need::Root]) {
+        return;
+    }
+    for way in
+        [&["--as", "fuse"][..], &["--as", "nbd"], &["--as", "nbd", "--listen", "127.0.0.1:0"]]
+    {
+        let place = tempfile::tempdir().unwrap();
+        let (image, log) = (place.path().join("image"), place.path().join("log"));
+        std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
+        let dir = place.path().join("dir");
+        std::fs::create_dir(&dir).unwrap();
+        let served = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_taken_over"));
+            command.arg("buffer").args(words);
+            command
+        };
+        let mut attach = served(&["attach", "--create", "--log-size", "2M"]);
+        attach.args(way).arg("--log").arg(&log).args([&image, &dir]);
+        assert!(attach.output().unwrap().status.success(), "{way:?}");
+        refused_all(&attack(&dir), &format!("{way:?}"));
+        let detached = served(&["detach"]).arg(&dir).output().unwrap();
+        assert!(detached.status.success(), "{way:?}: {detached:?}");
+        assert!(std::fs::read_dir(&dir).unwrap().next().is_none(), "nothing stays");
+        e2fsck_clean(&image).unwrap();
     }
 }
 

@@ -116,6 +116,9 @@ pub struct BufferAttach {
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
+    /// Internal: the process that keeps the rights of the one that serves.
+    #[arg(long, hide = true)]
+    pub keeper: bool,
 }
 
 #[derive(Debug, Args)]

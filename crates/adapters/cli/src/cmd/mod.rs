@@ -1,6 +1,8 @@
 //! The commands, one a file. Each has `run`, which gets its arguments and prints.
 
 pub(crate) mod buffer;
+mod buffer_keeper;
+mod buffer_serve;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod cp;

@@ -10,7 +10,7 @@ use syncline_fs::Volume;
 
 use super::mount::Log;
 use super::reopened::Reopened;
-use crate::contain::{Rights, TAKEOVER};
+use crate::contain::{Rights, TAKEOVER, attacked};
 use crate::control::{Bound, ControlSocket};
 
 /// A mount that can be changed.
@@ -49,9 +49,7 @@ impl Live {
     pub(super) fn answer(self: &Arc<Self>, socket: Bound) -> Option<ControlSocket> {
         let live = Arc::clone(self);
         let handler = move |line: &str| match line {
-            "takeover" if TAKEOVER.get().is_some() => {
-                Ok(TAKEOVER.get().map_or_else(String::new, |attack| attack()))
-            }
+            "takeover" if TAKEOVER.get().is_some() => Ok(attacked()),
             "writable" => live.make_writable().map(|()| String::new()),
             _ if live.volume.is_read_only() => {
                 Err("the mount is read-only: nothing can be changed".to_owned())

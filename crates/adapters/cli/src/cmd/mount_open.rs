@@ -12,7 +12,7 @@ use syncline_fuse::{Affinity, Capture, FuseOptions, Host, Rings, Sandbox, TraceF
 
 use super::reopened::Pin;
 use crate::args;
-use crate::contain::{self, Keeper, Layers, Limits, Local, Rights, Served};
+use crate::contain::{self, Keeper, Keeps, Layers, Limits, Local, Rights, Served};
 use crate::control::{self, Bound};
 use crate::error::{Failure, Result};
 
@@ -26,10 +26,10 @@ const LOG_BYTES: u64 = 64 << 20;
 pub(super) const IN_USE: [i32; 2] = [11, 16];
 
 /// Most open descriptors of a mount: image, log, trace, two for each of 128 workers, clients.
-const DESCRIPTORS_MAX: u64 = 512;
+pub(super) const DESCRIPTORS_MAX: u64 = 512;
 
 /// Memory for data of a mount besides four times its caches: stacks, tables, buffers.
-const DATA_BYTES: u64 = 2 << 30;
+pub(super) const DATA_BYTES: u64 = 2 << 30;
 
 /// Files and sockets of a mount, opened while it has the rights to.
 pub(super) struct Open {
@@ -93,7 +93,10 @@ impl Open {
             descriptors: DESCRIPTORS_MAX,
             data_bytes: DATA_BYTES + cache_bytes.saturating_mul(4),
             // `strict` does without rather than keep a capability.
-            binds: options.affinity == Affinity::Caller && options.sandbox == Sandbox::Best,
+            keeps: match (options.affinity, options.sandbox) {
+                (Affinity::Caller, Sandbox::Best) => Keeps::Binds,
+                _ => Keeps::Nothing,
+            },
             file_bytes: (!grows).then(|| size_bytes(&self.image).max(log_bytes)),
         }
     }
@@ -114,11 +117,6 @@ pub(super) struct Contained {
     pub(super) rights: Arc<dyn Rights>,
     pub(super) layers: Layers,
     pub(super) own_queues: bool,
-}
-
-/// True if a worker can have a queue of its own.
-fn may_open_fuse() -> bool {
-    File::options().read(true).write(true).open("/dev/fuse").is_ok()
 }
 
 /// Gives up the rights of this process, as `sandbox=` asks; another one keeps them.
@@ -146,13 +144,13 @@ pub(super) fn contained(
         let place = open.trace.as_ref().map(|trace| Arc::clone(&trace.place));
         let local = Arc::new(Local::new(of, options, pin, place));
         let layers = Layers::default();
-        let own_queues = may_open_fuse();
+        let own_queues = contain::may_open_fuse();
         return Ok(Contained { host: local.host(), rights: local, layers, own_queues });
     };
     let (layers, own_queues) = contain::enter(open.limits(options), &["/dev/fuse"]);
     layers.check(options.sandbox)?;
     let keeper = Arc::new(keeper);
-    let own_queues = own_queues && may_open_fuse();
+    let own_queues = own_queues && contain::may_open_fuse();
     Ok(Contained { host: keeper.clone(), rights: keeper, layers, own_queues })
 }
 

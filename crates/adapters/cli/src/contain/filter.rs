@@ -221,9 +221,12 @@ fn rules() -> Result<Rules, Error> {
 }
 
 /// Installs the filter for this thread and those that it starts. `may_open`: something else
-/// restricts the files that can be opened.
-pub(super) fn install(may_open: bool) -> Result<(), Error> {
+/// restricts the files that can be opened. `drops`: threads give up capabilities later.
+pub(super) fn install(may_open: bool, drops: bool) -> Result<(), Error> {
     let mut rules = rules()?;
+    if drops {
+        rules.extend([libc::SYS_capget, libc::SYS_capset].map(|call| (call, Vec::new())));
+    }
     if may_open {
         // Landlock says which files.
         rules.insert(libc::SYS_openat, Vec::new());

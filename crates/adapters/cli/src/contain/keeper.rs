@@ -15,7 +15,7 @@
 use std::any::Any;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -301,14 +301,10 @@ impl Keeper {
     }
 
     fn ask(&self, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
-        let (answer, theirs) = channel::pair()?;
-        channel::send(&self.socket, ask, &[theirs.as_fd()])?;
-        drop(theirs);
-        match channel::receive(&answer)? {
-            Some((Answer::Refused(0, text), _)) => Err(io::Error::other(text)),
-            Some((Answer::Refused(errno, _), _)) => Err(io::Error::from_raw_os_error(errno)),
-            Some(answer) => Ok(answer),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        match channel::ask(&self.socket, ask)? {
+            (Answer::Refused(0, text), _) => Err(io::Error::other(text)),
+            (Answer::Refused(errno, _), _) => Err(io::Error::from_raw_os_error(errno)),
+            answer => Ok(answer),
         }
     }
 
@@ -427,18 +423,5 @@ pub(crate) fn keep(args: &args::Mount) -> Result<()> {
     let local = Local::new(&of, &options, Pin::from(pin), place);
     *local.lent.lock().unwrap_or_else(PoisonError::into_inner) =
         reads.map(|open| Box::new(open) as Box<dyn Any + Send>);
-    let local = Arc::new(local);
-    while let Some((ask, reply)) = channel::receive::<Ask>(&socket).map_err(failed)? {
-        let Some(reply) = reply.into_iter().next() else { continue };
-        let local = Arc::clone(&local);
-        let answer = move || {
-            let (answer, descriptors) = local.answer(ask);
-            let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-            // It may have ended meanwhile.
-            let _ = channel::send(&reply, &answer, &descriptors);
-        };
-        // Without a thread there is no answer: the socket for it closes.
-        let _ = std::thread::Builder::new().name("keeper".into()).spawn(answer);
-    }
-    Ok(())
+    channel::answer(&socket, move |ask| local.answer(ask)).map_err(failed)
 }

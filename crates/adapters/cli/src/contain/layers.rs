@@ -36,8 +36,20 @@ pub(crate) struct Limits {
     pub(crate) data_bytes: u64,
     /// End of the longest file that may be written, in bytes; `None`: files grow.
     pub(crate) file_bytes: Option<u64>,
+    /// A capability that is kept.
+    pub(crate) keeps: Keeps,
+}
+
+/// Capabilities that a process has besides its limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Keeps {
+    /// None.
+    Nothing,
     /// Threads become idle ones and come back (`affinity=caller`).
-    pub(crate) binds: bool,
+    Binds,
+    /// The kernel reads the partitions of a block device only if the thread that serves it had the
+    /// rights of root when it began. Then [`give_up`] takes them.
+    ServesUblk,
 }
 
 /// Names of the layers that hold, and of those that are missing.
@@ -90,16 +102,22 @@ pub(crate) fn enter(limits: Limits, may_open: &[&str]) -> (Layers, bool) {
     let mut layers = Layers::default();
     layers.add("no_new_privs", set_no_new_privs(true).is_ok());
     layers.add("limits", limit(limits).is_ok());
-    let keeps = for_affinity(limits);
+    let keeps = match limits.keeps {
+        Keeps::ServesUblk if geteuid().is_root() => CapabilitySet::SYS_ADMIN,
+        Keeps::Binds => for_affinity(),
+        _ => CapabilitySet::empty(),
+    };
     // Before the user changes: its directory and devices may be its alone.
     let landlock = restrict_files(may_open).unwrap_or(false);
     layers.add("landlock", landlock);
     layers.add("unprivileged user", drop_user(keeps).is_ok());
     let dropped = set_all_capabilities(keeps).is_ok();
-    layers.add("no capabilities", dropped && keeps.is_empty());
+    layers
+        .add("no capabilities", dropped && (keeps.is_empty() || keeps == CapabilitySet::SYS_ADMIN));
     // A change of the user resets it.
     layers.add("not dumpable", set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok());
-    layers.add("seccomp", filter::install(landlock && !may_open.is_empty()).is_ok());
+    let drops = limits.keeps == Keeps::ServesUblk;
+    layers.add("seccomp", filter::install(landlock && !may_open.is_empty(), drops).is_ok());
     (layers, landlock)
 }
 
@@ -154,11 +172,21 @@ fn set_all_capabilities(keeps: CapabilitySet) -> io::Result<()> {
 
 /// The capabilities of `affinity=caller`: none where a limit says as well that an idle thread may
 /// become an ordinary one again. Root may lack the right to raise limits.
-fn for_affinity(limits: Limits) -> CapabilitySet {
+fn for_affinity() -> CapabilitySet {
     let ordinary = Rlimit { current: Some(NICE_ORDINARY), maximum: Some(NICE_ORDINARY) };
-    let wanted = limits.binds && geteuid().is_root();
-    if !wanted || setrlimit(Resource::Nice, ordinary).is_ok() {
+    if !geteuid().is_root() || setrlimit(Resource::Nice, ordinary).is_ok() {
         return CapabilitySet::empty();
     }
     CapabilitySet::SYS_NICE
+}
+
+/// Takes from this thread what [`Keeps::ServesUblk`] left it.
+pub(crate) fn give_up() {
+    // It fails only where it had nothing.
+    let _ = set_all_capabilities(CapabilitySet::empty());
+}
+
+/// True if each worker of a mount can have a queue of its own.
+pub(crate) fn may_open_fuse() -> bool {
+    std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok()
 }

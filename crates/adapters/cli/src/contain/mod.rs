@@ -22,7 +22,7 @@
 //! starts. Tested by a server that behaves as if taken over, in
 //! `tests/fuzz_targets/tests/it/takeover.rs`.
 
-mod channel;
+pub(crate) mod channel;
 mod command;
 mod filter;
 mod keeper;
@@ -31,6 +31,11 @@ mod layers;
 /// The attack that a test makes in a process that gave up its rights.
 pub(crate) static TAKEOVER: std::sync::OnceLock<fn() -> String> = std::sync::OnceLock::new();
 
+/// Makes that attack; its outcome.
+pub(crate) fn attacked() -> String {
+    TAKEOVER.get().map_or_else(String::new, |attack| attack())
+}
+
 pub(crate) use command::Bounds;
 pub(crate) use keeper::{Keeper, Local, Rights, Served, keep};
-pub(crate) use layers::{Layers, Limits, enter};
+pub(crate) use layers::{Keeps, Layers, Limits, enter, give_up, may_open_fuse};

@@ -164,3 +164,53 @@ fn no_call_of_an_import_or_a_resize_is_refused() {
         std::fs::remove_file(&image).unwrap();
     }
 }
+
+/// Neither as a file with a loop device nor over network blocks, from the start to the detach.
+#[test]
+fn no_call_of_a_server_of_a_write_buffer_is_refused() {
+    let test = "no_call_of_a_server_of_a_write_buffer_is_refused";
+    if !traceable(test) || !require(test, &[Need::Loop]) {
+        return;
+    }
+    for way in [&["--attach"][..], &["--as=nbd", "--policy=session,power,auto-ram"]] {
+        let place = scratch();
+        let at = |name: &str| place.path().join(name);
+        let image = mkfs(&ImageSpec::with_size(64 << 20));
+        std::fs::create_dir(at("dir")).unwrap();
+        let mut command = Command::new("strace");
+        command.args(["-ff", "-qq", "-o"]).arg(at("calls")).arg(binary().get_program());
+        command.args(["buffer", "attach", "-f", "--create", "--log-size=2M"]).args(way);
+        command.arg("--log").arg(at("log")).arg(image.path()).arg(at("dir"));
+        let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut served = String::new();
+        let mut said = std::io::BufReader::new(server.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut served).unwrap();
+        let node = served.trim();
+        if node.starts_with("/dev/loop") {
+            let mnt = at("mnt");
+            std::fs::create_dir(&mnt).unwrap();
+            let shell = |text: String| {
+                assert!(Command::new("sh").args(["-c", &text]).status().unwrap().success());
+            };
+            let mnt = mnt.display();
+            shell(format!(
+                "mount {node} {mnt} && echo x > {mnt}/x && sync {mnt}/x && umount {mnt}"
+            ));
+        }
+        let status =
+            run(&["buffer".as_ref(), "status".as_ref(), "--json".as_ref(), at("dir").as_os_str()]);
+        let status: serde_json::Value = serde_json::from_slice(&status.out).unwrap();
+        assert_eq!(status["sandbox"]["missing"].as_array().unwrap().len(), 0, "{status}");
+        let detached = run(&["buffer".as_ref(), "detach".as_ref(), at("dir").as_os_str()]);
+        assert_eq!(detached.code, 0, "{detached:?}");
+        assert!(server.wait().unwrap().success());
+        for entry in std::fs::read_dir(place.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.display().to_string().contains("calls.") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert_eq!(refused(&text), [""; 0], "{way:?}");
+            }
+        }
+        e2fsck_clean(image.path()).unwrap();
+    }
+}

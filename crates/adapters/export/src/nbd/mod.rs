@@ -31,5 +31,5 @@ mod server;
 mod stream;
 mod transmission;
 
-pub use server::{NbdError, NbdServed, NbdServer};
+pub use server::{NbdError, NbdServed, NbdServer, NbdSocket};
 pub use stream::Listen;

@@ -1,7 +1,7 @@
 //! Listening, connections, the end.
 
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -58,11 +58,46 @@ struct Shared {
     connections: Mutex<Vec<Arc<Stream>>>,
 }
 
+/// A socket at its place, where nobody answers yet.
+pub struct NbdSocket {
+    listener: Listener,
+    listen: Listen,
+}
+
+type Remove = Box<dyn FnOnce() + Send>;
+
 /// A device that is being served, until it is stopped or dropped.
 pub struct NbdServed {
     listen: Listen,
+    listener: Arc<Listener>,
     shared: Arc<Shared>,
-    accepting: Mutex<Option<JoinHandle<()>>>,
+    accepting: Mutex<Option<(JoinHandle<()>, Remove)>>,
+}
+
+impl NbdSocket {
+    /// Binds.
+    ///
+    /// # Errors
+    /// [`NbdError::Listen`].
+    pub fn bind(listen: &Listen) -> Result<NbdSocket, NbdError> {
+        let failed = |source| NbdError::Listen { listen: listen.clone(), source };
+        let (listener, listen) = Listener::bind(listen).map_err(failed)?;
+        Ok(NbdSocket { listener, listen })
+    }
+
+    /// For another process.
+    pub fn into_fd(self) -> OwnedFd {
+        self.listener.into()
+    }
+
+    /// The socket that another process has bound to `listen`.
+    ///
+    /// # Errors
+    /// It has no address.
+    pub fn from_fd(socket: OwnedFd, listen: &Listen) -> io::Result<NbdSocket> {
+        let (listener, listen) = Listener::from_fd(socket, listen)?;
+        Ok(NbdSocket { listener, listen })
+    }
 }
 
 impl NbdServer {
@@ -71,8 +106,26 @@ impl NbdServer {
     /// # Errors
     /// Both classes of [`NbdError`].
     pub fn serve(self, listen: &Listen) -> Result<NbdServed, NbdError> {
-        let failed = |source| NbdError::Listen { listen: listen.clone(), source };
-        let (listener, bound) = Listener::bind(listen).map_err(failed)?;
+        let socket = NbdSocket::bind(listen)?;
+        let path = match &socket.listen {
+            Listen::Unix(path) => Some(path.clone()),
+            Listen::Tcp(_) => None,
+        };
+        // Somebody may have removed it already.
+        self.serve_at(socket, move || drop(path.map(std::fs::remove_file)))
+    }
+
+    /// As [`NbdServer::serve`], at a socket that is bound and that `remove` removes.
+    ///
+    /// # Errors
+    /// [`NbdError::Thread`].
+    pub fn serve_at(
+        self,
+        socket: NbdSocket,
+        remove: impl FnOnce() + Send + 'static,
+    ) -> Result<NbdServed, NbdError> {
+        let NbdSocket { listener, listen } = socket;
+        let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             bytes: Bytes::new(Arc::clone(&self.device)),
             device: self.device,
@@ -80,10 +133,11 @@ impl NbdServer {
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
         });
-        let seen = Arc::clone(&shared);
+        let (seen, accepts) = (Arc::clone(&shared), Arc::clone(&listener));
         let accepting =
-            thread::Builder::new().name("nbd".into()).spawn(move || accept(&listener, &seen))?;
-        Ok(NbdServed { listen: bound, shared, accepting: Mutex::new(Some(accepting)) })
+            thread::Builder::new().name("nbd".into()).spawn(move || accept(&accepts, &seen))?;
+        let accepting = Mutex::new(Some((accepting, Box::new(remove) as Remove)));
+        Ok(NbdServed { listen, listener, shared, accepting })
     }
 }
 
@@ -157,20 +211,12 @@ impl NbdServed {
     /// Takes no more requests, answers those that came, and removes the socket. Nothing is flushed
     /// that the clients did not flush: the device's owner does that.
     pub fn stop(&self) {
-        let Some(accepting) = self.accepting.lock().take() else { return };
+        let Some((accepting, remove)) = self.accepting.lock().take() else { return };
         self.shared.stop.store(true, Ordering::Release);
-        // Wakes who waits for a connection; it fails where the socket is gone.
-        drop(Stream::connect(&self.listen));
+        self.listener.end();
         let _ = accepting.join();
-        if let Listen::Unix(path) = &self.listen {
-            remove(path);
-        }
+        remove();
     }
-}
-
-fn remove(path: &Path) {
-    // Somebody may have removed it already.
-    let _ = std::fs::remove_file(path);
 }
 
 impl Drop for NbdServed {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -71,12 +72,29 @@ impl Listener {
     pub(crate) fn bind(listen: &Listen) -> io::Result<(Listener, Listen)> {
         match listen {
             Listen::Unix(path) => Ok((Listener::Unix(bind_private(path)?), listen.clone())),
-            Listen::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
-                let bound = Listen::Tcp(listener.local_addr()?);
-                Ok((Listener::Tcp(listener), bound))
-            }
+            Listen::Tcp(address) => Listener::from_fd(TcpListener::bind(address)?.into(), listen),
         }
+    }
+
+    /// The socket that another process has bound; with the place as it came to be.
+    pub(crate) fn from_fd(socket: OwnedFd, listen: &Listen) -> io::Result<(Listener, Listen)> {
+        Ok(match listen {
+            Listen::Unix(_) => (Listener::Unix(socket.into()), listen.clone()),
+            Listen::Tcp(_) => {
+                let listener = TcpListener::from(socket);
+                let bound = Listen::Tcp(listener.local_addr()?);
+                (Listener::Tcp(listener), bound)
+            }
+        })
+    }
+
+    /// Ends the wait for connections.
+    pub(crate) fn end(&self) {
+        let how = rustix::net::Shutdown::Both;
+        let _ = match self {
+            Listener::Unix(listener) => rustix::net::shutdown(listener, how),
+            Listener::Tcp(listener) => rustix::net::shutdown(listener, how),
+        };
     }
 
     pub(crate) fn accept(&self) -> io::Result<Stream> {
@@ -84,6 +102,15 @@ impl Listener {
             Listener::Unix(listener) => Stream::Unix(listener.accept()?.0),
             Listener::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
         })
+    }
+}
+
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> OwnedFd {
+        match listener {
+            Listener::Unix(listener) => listener.into(),
+            Listener::Tcp(listener) => listener.into(),
+        }
     }
 }
 
@@ -103,13 +130,6 @@ macro_rules! each {
 }
 
 impl Stream {
-    pub(crate) fn connect(listen: &Listen) -> io::Result<Stream> {
-        Ok(match listen {
-            Listen::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
-            Listen::Tcp(address) => Stream::Tcp(TcpStream::connect(address)?),
-        })
-    }
-
     /// Reads end as at the end of the stream; what is written still goes out.
     pub(crate) fn end_reads(&self) {
         // Fails where the other side has ended it.

@@ -44,13 +44,14 @@ fn is_gone(pid: u32) -> bool {
 }
 
 impl Control {
-    /// Adds a device with the limits of `geometry`; nobody sees it before [`Control::start`].
-    pub(super) fn add(geometry: &Geometry) -> Result<Control, UblkError> {
+    /// Adds a device with the limits of `geometry`, which the process `server` will serve; nobody
+    /// sees it before [`Control::start`].
+    pub(super) fn add(geometry: &Geometry, server: u32) -> Result<Control, UblkError> {
         let ring = ControlRing::new(open()?)?;
         let mut control = Control { ring, id: u32::MAX };
         control.bury();
         let bytes_max = geometry.max_request_bytes.clamp(4096, IO_BYTES_MAX.into()) as u32;
-        let mut bytes = abi::new_info(bytes_max, std::process::id());
+        let mut bytes = abi::new_info(bytes_max, server);
         control.command("ADD_DEV", abi::ADD_DEV, &mut bytes, 0)?;
         let made = abi::info(&bytes);
         control.id = made.id;
@@ -119,9 +120,8 @@ impl Control {
     }
 
     /// The block device appears; every request is being fetched by now.
-    pub(super) fn start(&mut self) -> Result<(), UblkError> {
-        let pid = std::process::id().into();
-        self.command("START_DEV", abi::START_DEV, &mut [], pid)
+    pub(super) fn start(&mut self, server: u32) -> Result<(), UblkError> {
+        self.command("START_DEV", abi::START_DEV, &mut [], server.into())
     }
 
     /// Returns when everything was answered and the block device has gone.

@@ -23,6 +23,8 @@
 //!   flush instead.
 //! - A flush or FUA write is answered when the device has answered it. An error of the device is an
 //!   I/O error, never a short success.
+//! - The process that answers requests needs no right: another one may add, start and stop the
+//!   device ([`UblkDevice`], [`UblkQueue`]).
 //! - [`UblkServed::stop`] answers what is under way and removes the device. When the process is
 //!   killed the kernel removes it, and requests fail; what is left of its name goes with the next
 //!   device that is made here.
@@ -39,4 +41,5 @@ mod server;
 mod sys;
 
 pub use requests::UblkRequests;
-pub use server::{UblkError, UblkServed, UblkServer};
+pub use server::{UblkDevice, UblkError, UblkQueue, UblkServed, UblkServer, UblkServing};
+pub use sys::UblkRing;

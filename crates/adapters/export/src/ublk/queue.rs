@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::abi::{COMMIT_AND_FETCH, DESCRIPTOR_BYTES, FETCH, QUEUE_DEPTH};
 use super::requests::UblkRequests;
-use super::sys::{Descriptors, QueueRing, WAKE};
+use super::sys::{Descriptors, QueueRing, UblkRing, WAKE};
 
 /// Requests at the device at once.
 const WORKERS: usize = 4;
@@ -26,15 +26,24 @@ struct Shared<'a> {
     wake: (UnixStream, UnixStream),
 }
 
-/// Serves until the device is stopped. Says on `ready` that requests are being fetched.
+/// Serves until the device is stopped. When requests are being fetched it calls `fetching`, before
+/// it starts a thread or sees a request.
 ///
 /// # Errors
-/// No ring, no mapping, no thread. The kernel answers requests with an error then.
-pub(super) fn serve(requests: &UblkRequests, ready: Sender<()>) -> io::Result<()> {
+/// No mapping, no thread. The kernel answers requests with an error then.
+pub(super) fn serve(
+    requests: &UblkRequests,
+    ring: UblkRing,
+    fetching: impl FnOnce(),
+) -> io::Result<()> {
     let wake = UnixStream::pair()?;
     wake.0.set_nonblocking(true)?;
     wake.1.set_nonblocking(true)?;
     let shared = Shared { requests, results: Mutex::default(), wake };
+    let mut ring = QueueRing::new(ring, requests.file(), &shared.wake.1);
+    let descriptors = Descriptors::map(requests.file())?;
+    shared.begin(&mut ring)?;
+    fetching();
     let (send, receive) = channel();
     let receive = Mutex::new(receive);
     thread::scope(|scope| {
@@ -43,26 +52,32 @@ pub(super) fn serve(requests: &UblkRequests, ready: Sender<()>) -> io::Result<()
             thread::Builder::new().name(name).spawn_scoped(scope, || shared.work(&receive))?;
         }
         // Its end drops `send`, which tells the workers.
-        shared.fetch(send, &ready)
+        shared.fetch(&mut ring, &descriptors, send)
     })
 }
 
 impl Shared<'_> {
-    fn fetch(&self, send: Sender<Fetched>, ready: &Sender<()>) -> io::Result<()> {
-        let descriptors = Descriptors::map(self.requests.file())?;
-        let mut ring = QueueRing::new(self.requests.file(), &self.wake.1)?;
+    /// Fetches a request for each tag. None can come yet: the device has not started.
+    fn begin(&self, ring: &mut QueueRing<'_>) -> io::Result<()> {
         ring.push_wake()?;
         for tag in 0..QUEUE_DEPTH {
             ring.push_io(FETCH, tag, 0)?;
         }
         let mut done = Vec::new();
         ring.wait(0, &mut done)?;
-        // Nothing can be done yet: the device has not started.
-        if let Some((_, refused)) = done.first() {
-            return Err(io::Error::from_raw_os_error(refused.saturating_neg()));
+        match done.first() {
+            Some((_, refused)) => Err(io::Error::from_raw_os_error(refused.saturating_neg())),
+            None => Ok(()),
         }
-        // Who asked may have given up.
-        let _ = ready.send(());
+    }
+
+    fn fetch(
+        &self,
+        ring: &mut QueueRing<'_>,
+        descriptors: &Descriptors,
+        send: Sender<Fetched>,
+    ) -> io::Result<()> {
+        let mut done = Vec::new();
         let mut served = QUEUE_DEPTH;
         while served > 0 {
             ring.wait(1, &mut done)?;
@@ -71,7 +86,7 @@ impl Shared<'_> {
                     Ok(tag) => tag,
                     Err(_) => {
                         debug_assert_eq!(user_data, WAKE);
-                        self.answer(&mut ring)?;
+                        self.answer(ring)?;
                         continue;
                     }
                 };

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
+use io_uring::register::Restriction;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -66,6 +67,26 @@ impl ControlRing {
     }
 }
 
+/// A ring for a queue, which can send its commands, wait, and do nothing else.
+pub struct UblkRing(IoUring);
+
+impl UblkRing {
+    /// A ring; a process that gives up its rights makes it before.
+    ///
+    /// # Errors
+    /// The kernel has no rings, or its policy allows none.
+    pub fn new() -> io::Result<UblkRing> {
+        // An entry for each tag and one to wait.
+        let entries = u32::from(abi::QUEUE_DEPTH) * 2;
+        let ring = IoUring::builder().setup_r_disabled().build(entries)?;
+        let mut allowed =
+            [opcode::UringCmd16::CODE, opcode::PollAdd::CODE].map(Restriction::sqe_op);
+        ring.submitter().register_restrictions(&mut allowed)?;
+        ring.submitter().register_enable_rings()?;
+        Ok(UblkRing(ring))
+    }
+}
+
 /// The ring of one queue.
 pub(super) struct QueueRing<'a> {
     ring: IoUring,
@@ -75,10 +96,8 @@ pub(super) struct QueueRing<'a> {
 
 impl<'a> QueueRing<'a> {
     /// Requests come through `file`; `wake` becomes readable when workers have results.
-    pub(super) fn new(file: &'a File, wake: &'a impl AsRawFd) -> io::Result<QueueRing<'a>> {
-        // An entry for each tag and one to wait.
-        let ring = IoUring::new(u32::from(abi::QUEUE_DEPTH) * 2)?;
-        Ok(QueueRing { ring, file, wake: wake.as_raw_fd() })
+    pub(super) fn new(ring: UblkRing, file: &'a File, wake: &'a impl AsRawFd) -> QueueRing<'a> {
+        QueueRing { ring: ring.0, file, wake: wake.as_raw_fd() }
     }
 
     /// Queues a command of a tag; [`QueueRing::wait`] sends it.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, RecordingDevice};
-use syncline_export::{UblkError, UblkServer};
+use syncline_export::{UblkDevice, UblkError, UblkServer};
 use syncline_testkit::skip;
 
 const MIB: u64 = 1 << 20;
@@ -21,7 +21,7 @@ fn a_kernel_without_ublk_is_named_and_one_with_it_serves() {
         Ok(served) => served,
         Err(err @ UblkError::Missing) => {
             assert!(!there && err.to_string().contains("modprobe ublk_drv"), "{err}");
-            assert!(matches!(UblkServer::check(), Err(UblkError::Missing)));
+            assert!(matches!(UblkDevice::check(), Err(UblkError::Missing)));
             return skip(test, "needs a kernel with ublk for the rest; modprobe ublk_drv");
         }
         Err(err @ UblkError::NotRoot) => {
