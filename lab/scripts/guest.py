@@ -65,7 +65,7 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-mkdir -p /dev/shm /mnt /tmp
+mkdir -p /dev/shm /mnt /run /tmp
 for module in {modules}; do insmod /modules/$module.ko || echo "no module $module"; done
 stty -F /dev/ttyS1 raw -echo
 exec </dev/ttyS1 >/dev/ttyS1 2>&1
@@ -868,7 +868,7 @@ def takeover(args):
             subprocess.run([args.syncline, "mkfs", "--force", "--size", "16M", image.name], check=True, stdout=subprocess.DEVNULL)
             modules = ["virtio_pci", "virtio_blk", "fuse"]
             with Guest(cache_of(args.syncline), [program], modules, disk=image.name, packages=[package]) as inside:
-                inside.sh("mkdir -p /mnt/dir /run && taken_over mount -o sandbox=strict /dev/vda /mnt/dir")
+                inside.sh("mkdir -p /mnt/dir && taken_over mount -o sandbox=strict /dev/vda /mnt/dir")
                 attempts = [line.rsplit(": ", 1) for line in inside.sh("taken_over attack /mnt/dir").splitlines()]
                 done = [name for name, outcome in attempts if outcome == "done"]
                 inside.sh("echo kept > /mnt/dir/file && taken_over umount /mnt/dir")

@@ -139,8 +139,8 @@ pub(super) struct Descriptors {
 impl Descriptors {
     /// Those of queue 0 of a device.
     pub(super) fn map(file: &File) -> io::Result<Descriptors> {
+        // The kernel rounds it to pages.
         let bytes = usize::from(abi::QUEUE_DEPTH) * abi::DESCRIPTOR_BYTES;
-        let bytes = bytes.next_multiple_of(rustix::param::page_size());
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at a place that the kernel chooses, read-only.
         let memory = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, flags, file, 0)? };
