@@ -84,8 +84,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             unit: "N",
             set: |o, number| o.threads = number as usize,
         },
-        "Worker threads; by default two for each processor and at least 8. With io_uring each \
-         processor has as many, at most 8.",
+        "Number of worker threads. The default is two for each processor, and at least 8. With \
+         io_uring each processor has this number of workers, but at most 8.",
     ),
     Row {
         show: |o| {
@@ -101,7 +101,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("none", |o| o.affinity = Affinity::None),
             ]),
             "caller: the worker that serves one program's small calls runs on that program's \
-             processor; through /dev/fuse root only.",
+             processor. With /dev/fuse this needs root. none: no worker is bound to a processor.",
         )
     },
     Row {
@@ -124,7 +124,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("off", |o| o.sandbox = Sandbox::Off),
             ]),
             "best: the serving process gives up every right that it does not need, as far as this \
-             system allows. strict refuses to mount with less than all of it.",
+             system allows. strict: the mount fails if the system does not allow all of this. off: \
+             the process keeps its rights.",
         )
     },
     row(

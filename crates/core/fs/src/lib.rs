@@ -1,24 +1,27 @@
 //! An ext4 volume on any block device: inodes, directories, allocation, page cache and sync.
 //!
 //! Promises
-//! - The image is an ext4 at every instant: stock e2fsck and a stock kernel recover it. There are
-//!   two exceptions: `log=packed`, and a write buffer ([`Buffered`]). In both, stock tools refuse
-//!   the image until it is unmounted, and only this crate recovers it.
-//! - After a failed write or flush the volume latches. From then on every write and fsync fails
-//!   ([`FsError::Latched`]), and reads go on.
+//! - The image is an ext4 at every instant: after a crash stock e2fsck and a stock kernel recover
+//!   it. There are two exceptions, `log=packed` and a write buffer below the volume ([`Buffered`]).
+//!   With either of them, stock tools refuse the image of a mounted volume, and only this crate
+//!   recovers it after a crash.
+//! - After a failed write or flush, or when corruption is found, the volume latches. From then on
+//!   every write and fsync fails ([`FsError::Latched`]), and reads go on. With `errors=continue`
+//!   corruption does not latch the volume.
 //! - No image, argument or device answer causes a panic.
-//! - A run is deterministic: time and devices are parameters, and this crate starts no thread.
+//! - Time and devices are parameters, and this crate starts no thread. So a run with one thread and
+//!   a virtual clock is deterministic.
 //!
 //! Assumptions
-//! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
-//!   flush was issued is durable.
+//! - The device writes each sector of 512 bytes as a whole or not at all. When a flush completes,
+//!   every write that completed before the flush was issued is durable.
 //! - No other program writes to the device while the volume is mounted.
-//! - The program that owns the [`Volume`] calls [`Volume::tick`] when
-//!   [`Volume::next_deadline_ns`] says. Background write-back and commits happen in this call.
+//! - The owner of the [`Volume`] calls [`Volume::tick`] at the time that
+//!   [`Volume::next_deadline_ns`] returns. This call does background write-back and commits.
 //!
-//! The tests in `tests/it` check the images with e2fsck and with kernel mounts. Those in
-//! `tests/model` also cut the power. See the source of [`Volume`] (`volume.rs`) for the parts and
-//! the lock order.
+//! The tests in `tests/it` check the images with e2fsck and with kernel mounts. The tests of the
+//! crate `syncline-model` also cut the power. The source of [`Volume`] (`volume.rs`) describes the
+//! parts of a volume, and `ranks.rs` the order of the locks.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A mounted volume: its parts, its lock order, mount and unmount.
+//! A mounted volume: its parts, rules on its locks, mount and unmount.
 //!
 //! ```text
 //!  Volume ── Names    directories, names, their cache                       names/
@@ -12,9 +12,7 @@
 //! shows how much of the volume the function uses, and no function can reach a part above its own.
 //! The methods of [`Volume`] stand in `impl crate::Volume` blocks beside the code of their part.
 //!
-//! Lock order, each level may be skipped, never taken backwards: `rename_lock`, `Inode::rwsem`
-//! (parents before children, then ascending inode number), `Inode::io`, a journal handle,
-//! `Inode::state`, `Inode::pages`, allocator groups, `sb`, buffer internals.
+//! `ranks.rs` has the order of the locks. In addition:
 //!
 //! - No handle is started while `state` or `pages` is held.
 //! - Neither `rwsem` nor `io` is taken, no commit is waited for and no last [`InodeRef`] of

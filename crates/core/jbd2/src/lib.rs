@@ -1,9 +1,9 @@
 //! A jbd2 journal in user space: handles, transactions, commit, checkpoint, recovery.
 //!
 //! This crate knows blocks, not files. The file system above changes metadata blocks through a
-//! [`Handle`]. Handles that start within a few seconds join one transaction. A commit writes the
-//! transaction to the log. After a crash the log is replayed by the kernel, by e2fsck or by
-//! [`Journal::recover`].
+//! [`Handle`]. All handles join the running transaction, until a commit writes this transaction to
+//! the log. After a crash [`Journal::recover`] replays the log. The kernel and e2fsck can replay
+//! every log but one of packed records (see below).
 //!
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
@@ -17,28 +17,27 @@
 //! - A transaction that [`Journal::commit`] acknowledged survives any later power cut.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
-//! - No device I/O happens under a lock that `start` or `modify` needs, except the read of the one
-//!   block that `modify` changes.
+//! - [`Journal::start`] and [`Handle::modify`] take no lock under which another thread does device
+//!   I/O, except the lock of a block that is being read.
 //! - `start` waits in three cases only:
-//!   1. The running transaction is being frozen. `start` waits until the open handles have ended
-//!      and the block images are referenced.
-//!   2. The transaction is full. `start` commits it. With [`JournalOptions::owner_commits`] it
-//!      waits until other handles return unused credits or the file system commits.
-//!   3. The log is out of space. `start` checkpoints in steps.
+//!   1. The running transaction is being frozen: `start` waits until the open handles have ended
+//!      and the images of the changed blocks have been referenced.
+//!   2. The running transaction is full: `start` commits it. With
+//!      [`JournalOptions::owner_commits`], `start` waits for the end of other handles instead.
+//!   3. The log has too little space: `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
 //! - The contents of a log never cause a panic or unbounded work. Recovery reads each log block a
 //!   bounded number of times.
 //!
 //! Assumptions
-//! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
-//!   flush was issued is durable.
+//! - The device writes each sector of 512 bytes as a whole or not at all. When a flush completes,
+//!   every write that completed before the flush was issued is durable.
 //! - A thread that holds a handle does not commit, and does not wait for a lock under which other
 //!   threads start handles.
-//! - A freed block is not overwritten on the device before its free is durable
-//!   ([`Handle::on_commit`]). There is one exception: the block may be used again at once if its
-//!   new contents are journaled in the dependency set of the free, so that both are recovered
-//!   together (`dependency_sets/`).
+//! - The file system does not reuse a freed block before the transaction that freed it is durable
+//!   ([`Handle::on_commit`]). There is one exception: the block may be reused at once if its new
+//!   contents are journaled and must be recovered together with the free (`dependency_sets/`).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! [`Checksums`] selects the format that the journal writes:
@@ -49,8 +48,9 @@
 //!
 //! With `V1Async` and `Packed`, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
 //! commit writes the part of the running transaction that a few files need: their changes, and all
-//! changes that must be recovered together with these (`dependency_sets/`). Recovery also reads
-//! checksums v2, 64-bit tags and async commit, whichever program wrote them.
+//! changes that must be recovered together with these (`dependency_sets/`).
+//!
+//! Recovery also reads logs of other programs with checksums v2, 64-bit tags and async commit.
 //!
 //! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
 //! builds check. The tests in `tests/` check journals with e2fsck, debugfs and kernel mounts.

@@ -75,8 +75,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     word(
         "undelete",
         "As `rescue`. In addition the directory `/.rescue` has the inodes that no directory names, \
-         and deleted files whose inode is in the journal and whose blocks are unused. It reads all \
-         inodes and directories first.",
+         and the deleted files whose inode is in the journal and whose blocks are unused. The \
+         mount reads all inodes and directories first.",
         |o| o.set_rescue(Rescue::All),
     ),
     value(
@@ -86,11 +86,11 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             ("ordered", |o| o.sync = SyncMode::Ordered),
             ("periodic", |o| o.sync = SyncMode::Periodic),
         ]),
-        "eager: fsync is one write and one flush: the file's data and its part of the metadata go \
-         to the journal. ordered: as the kernel's ext4, data is written in place before the \
-         metadata that points to it commits. periodic: fsync returns at once, and every `commit=` \
-         seconds a sync point makes the whole volume durable; a crash goes back to the last sync \
-         point.",
+        "eager: fsync writes the file's data and its part of the metadata to the journal, as a \
+         rule with one write and one flush. ordered: as in the kernel's ext4, data is written in \
+         place before the metadata that points to it commits. periodic: fsync returns at once, and \
+         every `commit=` seconds a sync point makes the whole volume durable. A crash brings the \
+         volume back to the last durable sync point.",
         |o| Some(o.sync.name().to_owned()),
     ),
     value(
@@ -105,9 +105,10 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             ("jbd2", |o| o.log = LogFormat::Jbd2),
             ("packed", |o| o.log = LogFormat::Packed),
         ]),
-        "Format of the journal's transactions. jbd2: blocks, which stock tools recover. packed: \
-         the changed bytes, with `sync=eager` or `sync=periodic`; other programs refuse the image \
-         while it is mounted, and after a crash until Syncline has recovered it.",
+        "Format of the journal's transactions. jbd2: they hold blocks, and stock tools recover \
+         them. packed: they hold only the changed bytes. Other programs refuse the image while it \
+         is mounted, and after a crash until Syncline has recovered it. packed needs `sync=eager` \
+         or `sync=periodic`.",
         |o| {
             Some(match o.log {
                 LogFormat::Jbd2 => "jbd2".to_owned(),
@@ -167,7 +168,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "commit",
         Form::Number { low: 1, high: 900, unit: "SECONDS", set: |o, number| o.commit_s = number },
-        "Interval of journal commits.",
+        "Interval of journal commits, or with `sync=periodic` of sync points.",
         |o| Some(o.commit_s.to_string()),
     ),
     word("noatime", "Reads do not update access times.", |o| o.atime = Atime::Noatime),
@@ -301,14 +302,14 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             set: |o, ms| o.mtime_update = MtimeUpdate::Interval(ms),
             words: &[("seen", |o| o.mtime_update = MtimeUpdate::Seen)],
         },
-        "MS: a write updates mtime and ctime only at multiples of MS (100 without a number, never \
-         finer than the tick), and so does a change of a directory's names. utimensat stays \
-         exact. A program that rereads a directory only if its mtime changed may miss names added \
-         within MS. With relatime a read does not update atime if the write before it did not \
-         update mtime. seen: programs see the times of Linux 6.13, and fsync keeps the new time \
-         of a change if a program saw the old one, or if the last time that it kept is 100 ms old. \
-         After a crash a time may be up to 100 ms older than the change, but is none that a \
-         program saw with other contents.",
+        "MS: a write, and a change of a directory's names, updates mtime and ctime only at \
+         multiples of MS milliseconds. MS is 100 without a number, and not below the tick. \
+         utimensat stays exact. A program that rereads a directory only if its mtime changed may \
+         miss names that were added within MS. With relatime a read does not update atime if the \
+         write before it did not update mtime. seen: programs see the times of Linux 6.13. fsync \
+         makes the new time of a change durable if a program saw the old time, or if the durable \
+         time is more than 100 ms old. After a crash a time may be up to 100 ms older than the \
+         change, but no program saw this time with other contents.",
         |o| match o.mtime_update {
             MtimeUpdate::Tick => None,
             MtimeUpdate::Interval(ms) => Some(ms.to_string()),
@@ -325,14 +326,16 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         show: |o| on(o.auto_da_alloc),
         ..word(
             "auto_da_alloc",
-            "Replace-via-rename and replace-via-truncate force delayed allocation, as ext4(5) \
-             says.",
+            "Replace-via-rename and replace-via-truncate allocate and write the delayed blocks of \
+             the new contents at once, as ext4(5) describes.",
             |o| o.auto_da_alloc = true,
         )
     },
-    word("noauto_da_alloc", "Delayed allocation waits for write-back.", |o| {
-        o.auto_da_alloc = false
-    }),
+    word(
+        "noauto_da_alloc",
+        "Delayed blocks of contents that replace others wait for write-back.",
+        |o| o.auto_da_alloc = false,
+    ),
     value(
         "errors",
         Form::Choice(&[
@@ -354,20 +357,21 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             ("hot_zones", |o| o.set_alloc(Alloc::HotZones)),
             ("lifetime", |o| o.set_alloc(Alloc::Lifetime)),
         ]),
-        "default: ext4's goals for blocks and inodes. hot_zones: the first `hot_zones=` flex \
-         groups reserve blocks behind their metadata for files that are updated often. Such files \
-         fill one zone, inode and blocks, before the next. Other files use the ends of the zones \
-         if no other block is free, or only runs below 16 blocks. lifetime: one such region, with \
-         short-lived files at its front; other files get the lowest free blocks, so that a device \
-         without discard keeps addresses that were never written. No on-disk format change.",
+        "default: ext4's goals for blocks and inodes. hot_zones: each of the first `hot_zones=` \
+         flex groups has a zone behind its metadata, which is kept for files that are updated \
+         often. Inodes and blocks of such files fill one zone before the next. Other files use the \
+         end of a zone if no other block is free, or if all other free runs are below 16 blocks. \
+         lifetime: there is one zone, with short-lived files at its front. Other files get the \
+         lowest free blocks, so that a device without discard keeps addresses that were never \
+         written. No on-disk format change.",
         |o| Some(o.alloc.name().to_owned()),
     ),
     value(
         "hot_zones",
         Form::Number { low: 0, high: 4096, unit: "N", set: |o, number| o.set_hot_zones(number) },
-        "Number of zones, at most one per flex group. It implies `alloc=hot_zones`; 0 implies \
-         `alloc=default`. The default with `alloc=` is four, or more if each would fill over half \
-         of its flex group.",
+        "Number of zones, at most one per flex group. The option implies `alloc=hot_zones`, and 0 \
+         implies `alloc=default`. With `alloc=hot_zones` the default is four zones, or more if \
+         each of four would fill over half of its flex group.",
         |o| (o.hot_zones > 0).then(|| o.hot_zones.to_string()),
     ),
     value(
@@ -387,10 +391,11 @@ pub const VOLUME_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "File names that belong into zones, in addition to databases and their logs (SQLite, \
-         LevelDB, RocksDB, InnoDB by name; SQLite by content), to files that overwrite their \
-         blocks often, and to names whose extension mostly lives below a minute (both learned, \
-         and forgotten at unmount). Repeatable.",
+        "Names of files that belong into zones. Three other kinds of files always do: databases \
+         and their logs (SQLite, LevelDB, RocksDB and InnoDB by name, SQLite also by content), \
+         files that overwrite their blocks often, and files with an extension whose files mostly \
+         live for less than a minute. The last two kinds are learned, and forgotten at unmount. \
+         Repeatable.",
         |_| None,
     ),
     value(
@@ -403,10 +408,10 @@ pub const VOLUME_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "File names whose fsync returns at once and whose overwrites are deferrable in a write \
-         buffer: a power cut loses up to a minute of them. `user.syncline.durability` = `relaxed` \
-         or `strict` on a file takes precedence; new files inherit it from their directory. \
-         Repeatable.",
+        "Names of files whose fsync returns at once. With `sync=ordered` a write buffer may also \
+         defer their overwrites. A power cut loses up to a minute of their changes. The attribute \
+         `user.syncline.durability` of a file, `relaxed` or `strict`, takes precedence, and new \
+         files inherit it from their directory. Repeatable.",
         |_| None,
     ),
     value(
@@ -419,9 +424,9 @@ pub const VOLUME_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "With `sync=periodic`, file names whose fsync forces a sync point. \
-         `user.syncline.durability` = `strict` on a file does the same, `relaxed` the opposite; \
-         new files inherit it from their directory. Repeatable.",
+        "Names of files whose fsync forces a sync point, with `sync=periodic`. The attribute \
+         `user.syncline.durability` of a file, `relaxed` or `strict`, takes precedence, and new \
+         files inherit it from their directory. Repeatable.",
         |_| None,
     ),
     word("discard", "Freed blocks are discarded after the commit that frees them.", |o| {
