@@ -2,9 +2,9 @@
 //!
 //! Promises
 //! - The image is an ext4 at every instant: after a crash stock e2fsck and a stock kernel recover
-//!   it. There are two exceptions, `log=packed` and a write buffer below the volume ([`Buffered`]).
-//!   With either of them, stock tools refuse the image of a mounted volume, and only this crate
-//!   recovers it after a crash.
+//!   it. With `log=packed` or a write buffer below the volume ([`Buffered`]) this does not hold:
+//!   stock tools refuse the image of a mounted volume, and only this crate recovers it after a
+//!   crash.
 //! - After a failed write or flush, or when corruption is found, the volume latches. From then on
 //!   every write and fsync fails ([`FsError::Latched`]), and reads go on. With `errors=continue`
 //!   corruption does not latch the volume.
@@ -17,7 +17,7 @@
 //!   every write that completed before the flush was issued is durable.
 //! - No other program writes to the device while the volume is mounted.
 //! - The owner of the [`Volume`] calls [`Volume::tick`] at the time that
-//!   [`Volume::next_deadline_ns`] returns. This call does background write-back and commits.
+//!   [`Volume::next_deadline_ns`] returns. `tick` does background write-back and commits.
 //!
 //! The tests in `tests/it` check the images with e2fsck and with kernel mounts. The tests of the
 //! crate `syncline-model` also cut the power. The source of [`Volume`] (`volume.rs`) describes the

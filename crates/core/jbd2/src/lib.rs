@@ -2,8 +2,8 @@
 //!
 //! This crate knows blocks, not files. The file system above changes metadata blocks through a
 //! [`Handle`]. All handles join the running transaction, until a commit writes this transaction to
-//! the log. After a crash [`Journal::recover`] replays the log. The kernel and e2fsck can replay
-//! every log but one of packed records (see below).
+//! the log. After a crash [`Journal::recover`] replays the log. The kernel and e2fsck can replay it
+//! too, unless it has packed records (see below).
 //!
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
@@ -23,7 +23,8 @@
 //!   1. The running transaction is being frozen: `start` waits until the open handles have ended
 //!      and the images of the changed blocks have been referenced.
 //!   2. The running transaction is full: `start` commits it. With
-//!      [`JournalOptions::owner_commits`], `start` waits for the end of other handles instead.
+//!      [`JournalOptions::owner_commits`], `start` waits until other handles end and return the
+//!      credits that they did not use. If no handle is open it fails ([`JournalError::TooLarge`]).
 //!   3. The log has too little space: `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -50,7 +51,8 @@
 //! commit writes the part of the running transaction that a few files need: their changes, and all
 //! changes that must be recovered together with these (`dependency_sets/`).
 //!
-//! Recovery also reads logs of other programs with checksums v2, 64-bit tags and async commit.
+//! Recovery also reads formats that this crate does not write: checksum v2, checksum v3 with async
+//! commit, and fast commits.
 //!
 //! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
 //! builds check. The tests in `tests/` check journals with e2fsck, debugfs and kernel mounts.

@@ -294,7 +294,7 @@ fn random_layers_give_the_tree_of_the_specification() {
     let dir = scratch();
     let (root, image) = (dir.path().join("root"), dir.path().join("image"));
     let (mut made, mut refused) = (0, 0);
-    for seed in FuzzRounds::at_least(200) {
+    for seed in FuzzRounds::at_least(60) {
         let mut random = Random::new(seed);
         let (mut known, mut marks) = (Vec::new(), Vec::new());
         let count = 1 + random.index(4);
