@@ -24,10 +24,11 @@
 //!   truncation and punched holes count, and staged bytes are written over them.
 //! - A commit that fails has changed nothing, or the volume is latched.
 //!
-//! Assumptions: `sync=eager`, whose log takes file data. One atomic write of a file at a time; a
-//! second one is [`FsError::Busy`]. Memory: the staged pages, bounded by a quarter of the log. The
-//! semantics are those of f2fs (`f2fs_ioc_start_atomic_write`, fs/f2fs/file.c), but for abort by
-//! another handle. Tested in `tests/it/atomic.rs` and by the crash tests of `syncline-model`.
+//! Assumptions: `sync=eager` or `sync=periodic`, whose log takes file data. One atomic write of a
+//! file at a time; a second one is [`FsError::Busy`]. Memory: the staged pages, bounded by a
+//! quarter of the log. The semantics are those of f2fs (`f2fs_ioc_start_atomic_write`,
+//! fs/f2fs/file.c), but for abort by another handle. Tested in `tests/it/atomic.rs` and by the
+//! crash tests of `syncline-model`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -144,7 +145,7 @@ impl Staged {
 }
 
 impl crate::Volume {
-    /// Reports whether [`Self::begin_atomic`] is supported: with `sync=eager`.
+    /// Reports whether [`Self::begin_atomic`] is supported: not with `sync=ordered`.
     pub fn has_atomic_writes(&self) -> bool {
         self.0.engine.logs_data()
     }
@@ -153,7 +154,7 @@ impl crate::Volume {
     /// and durable together at [`Self::commit_atomic`]. Dropping it, or a crash, undoes all of it.
     ///
     /// # Errors
-    /// [`FsError::NotSupported`] without `sync=eager`, [`FsError::Busy`] if one has begun already,
+    /// [`FsError::NotSupported`] with `sync=ordered`, [`FsError::Busy`] if one has begun already,
     /// [`FsError::Invalid`] or [`FsError::IsDir`] if it is no regular file.
     pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
         self.0.check_writable()?;
