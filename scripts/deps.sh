@@ -12,7 +12,7 @@ curl:curl sha256sum:coreutils python3:python3
 fio:fio sqlite3:sqlite3 valgrind:valgrind strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils blkparse:blktrace sfdisk:fdisk
 bsdtar:libarchive-tools
 busybox:busybox-static
-dbus-daemon:dbus-daemon nfs-cp:libnfs-utils chromium:chromium node:nodejs"
+dbus-daemon:dbus-daemon nfs-cp:libnfs-utils chromium:chromium node:nodejs clang:clang llvm-ar:llvm"
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use syncline_buffer::BufferError;
 use syncline_cache::CacheError;
+#[cfg(not(target_family = "wasm"))]
 use syncline_cli::error::Failure;
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
@@ -137,6 +138,7 @@ impl From<BufferError> for LabError {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl From<syncline_flashlite::Error> for LabError {
     fn from(err: syncline_flashlite::Error) -> LabError {
         LabError::Failed(err.to_string())
@@ -159,6 +161,7 @@ impl From<VfsError> for LabError {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl From<LabError> for Failure {
     fn from(err: LabError) -> Failure {
         match err {

@@ -14,9 +14,11 @@
 //!   nand, and the product: fs, buffer, cache, device, flashlite, SQLite's VFS
 //! ```
 //!
-//! An arrow points down; the product uses nothing in here.
+//! An arrow points down; the product uses nothing in here. WebAssembly has no directories and
+//! devices of a system, so `probe`, `replay` and `reproduce` are left out there (`bin/web`).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(target_family = "wasm", allow(dead_code, reason = "parts of what is left out"))]
 
 pub mod bench;
 mod error;
@@ -24,9 +26,12 @@ pub mod evaluate;
 pub mod experiments;
 pub mod latency;
 mod observer;
+#[cfg(not(target_family = "wasm"))]
 pub mod probe;
+#[cfg(not(target_family = "wasm"))]
 pub mod replay;
 pub mod report;
+#[cfg(not(target_family = "wasm"))]
 pub mod reproduce;
 pub mod trace;
 

@@ -52,7 +52,12 @@ impl Image {
     /// Makes or reads the image.
     pub fn load(source: &ImageSource) -> Result<Image> {
         match source {
+            #[cfg(not(target_family = "wasm"))]
             ImageSource::File(path) => Ok(Image(MemoryDevice::load(path)?)),
+            #[cfg(target_family = "wasm")]
+            ImageSource::File(_) => {
+                Err(LabError::Usage("a browser has no files; leave the image out".to_owned()))
+            }
             ImageSource::New { size_bytes } => made(*size_bytes, None),
             ImageSource::ManyFlexGroups { size_bytes } => made(*size_bytes, Some(4)),
         }

@@ -36,6 +36,8 @@ mod allocation;
 mod applications;
 mod calls;
 pub mod cost_model;
+#[cfg(not(target_family = "wasm"))]
+mod directory;
 mod fjord;
 mod image;
 mod metrics;
@@ -55,6 +57,8 @@ pub use applications::{
     applications_json, applications_table, phone_applications,
 };
 pub use calls::{Call, Waits, waits};
+#[cfg(not(target_family = "wasm"))]
+pub use directory::DirectoryRun;
 pub use fjord::{
     BUFFERING_BUSY, FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring,
     fjord_json, fjord_table,
@@ -63,10 +67,12 @@ pub use image::{Image, ImageSource};
 pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};
 pub use papers::{Comparison, Figures, compare, comparison_table};
 pub use report::{Trace, report};
-pub use runner::{DirectoryRun, Mark, Simulation, Stack};
+pub use runner::{Mark, Simulation, Stack};
 pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
-pub use table::table;
-pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
+pub use table::{cells, table, text};
+#[cfg(not(target_family = "wasm"))]
+pub use target::DirectoryTarget;
+pub use target::{Open, Target, TargetFile, VolumeTarget};
 pub use workloads::{
     APPLICATIONS, Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, applications,
     find,

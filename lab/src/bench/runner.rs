@@ -15,7 +15,6 @@
 //! Tested in `lab/tests/bench/runs.rs` (determinism, interruption), `lab/tests/bench/baseline.rs`
 //! (kernel figures) and `lab/tests/bench/calibration.rs`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use syncline_sqlite::{AppBytes, seed_sqlite};
 use crate::bench::aging::Aging;
 use crate::bench::image::Image;
 use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
-use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
+use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Limits, Parameters, Workload};
 use crate::error::Result;
 
@@ -222,54 +221,7 @@ impl Simulation<'_> {
     }
 }
 
-/// A run on a mounted directory, in real time.
-pub struct DirectoryRun<'a> {
-    /// Where; the run works in a subdirectory that it removes.
-    pub dir: PathBuf,
-    /// Error of the workload.
-    pub parameters: &'a Parameters,
-}
-
-impl DirectoryRun<'_> {
-    /// Runs `entry`. Device figures are not known.
-    pub fn run(&self, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
-        let target = DirectoryTarget::new(&self.dir)?;
-        let mut workload = entry.make(self.parameters);
-        workload.prepare(&target)?;
-        target.sync_all()?;
-        workload.open(&target)?;
-        target.sync_all()?;
-        let (start_ns, app) = (target.now_ns(), target.app_bytes());
-        let limits = entry.limits(self.parameters)?;
-        let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, limits, &mut timer, observer)?;
-        // SQLite's own VFS moves bytes that are not seen here.
-        let moved = || if entry.sqlite { None } else { since(target.app_bytes(), app) };
-        let figures = || {
-            Metrics::new(done.count, target.now_ns() - start_ns, &timer, moved(), None)
-                .with_percentiles(&timer, &self.parameters.percentiles)
-        };
-        let foreground = figures();
-        workload.close(&target)?;
-        target.sync_all()?;
-        let metrics = figures();
-        let config = Config {
-            journal_mode: journal_mode(entry, self.parameters),
-            seed: self.parameters.seed,
-            ..Config::default()
-        };
-        Ok(Run {
-            workload: entry.name.to_owned(),
-            device: self.dir.display().to_string(),
-            config,
-            metrics,
-            foreground,
-            interrupted: done.interrupted,
-        })
-    }
-}
-
-fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
+pub(super) fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
     entry.sqlite.then(|| parameters.journal_mode.name().to_owned())
 }
 

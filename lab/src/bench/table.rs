@@ -5,12 +5,16 @@
 
 use crate::report::{aligned, figure};
 
+use crate::bench::allocation::allocation_table;
 use crate::bench::metrics::Run;
+use crate::bench::papers::{compare, comparison_table};
 
 const HEADER: [&str; 13] = [
     "workload", "config", "ops/s", "MB/s", "p50 ms", "p99 ms", "max ms", "req/op", "KiB/op",
     "flush/op", "seq %", "pages/op", "WAF",
 ];
+/// Columns of text; the others are figures.
+const WORDS: usize = 2;
 /// Columns before those of percentiles that were asked for.
 const USUAL: usize = 7;
 
@@ -25,9 +29,19 @@ pub(crate) fn header(runs: &[Run]) -> Vec<String> {
 
 /// The table, columns aligned, with a final newline.
 pub fn table(runs: &[Run]) -> String {
+    aligned(&cells(runs), WORDS)
+}
+
+/// Everything that a bench prints: the table, the papers' figures beside it, allocation policies.
+pub fn text(runs: &[Run]) -> String {
+    table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs)
+}
+
+/// The cells of the table, the names of the columns first. The first two columns are text.
+pub fn cells(runs: &[Run]) -> Vec<Vec<String>> {
     let mut lines = vec![header(runs)];
     lines.extend(rows(runs));
-    aligned(&lines, 2)
+    lines
 }
 
 /// A line for each run; with the device if there are several.

@@ -25,6 +25,7 @@
 mod after;
 mod dense;
 mod lifetime;
+#[cfg(not(target_family = "wasm"))]
 pub mod os;
 mod pages;
 mod played;

@@ -26,7 +26,7 @@ use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
 use crate::experiments::profile;
-use crate::experiments::trace::{PageRead, TraceFile};
+use crate::experiments::trace_file::{PageRead, TraceFile};
 use syncline_image::Staged;
 
 /// Request of `syncline-lab cache`; fields are its options.

@@ -1,11 +1,12 @@
 //! A block trace on a simulated device, and the lifetime of the device under it.
 
-use std::fs::File;
+mod text;
+
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::{Origins, Share, Shares, WearReplay};
 use crate::observer::Observer;
-use crate::trace::{Names, Record, TraceKind, TraceReader};
+use crate::trace::{Names, Record, TraceBytes, TraceKind, TraceReader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
@@ -78,21 +79,27 @@ pub struct LifetimeResult {
 
 impl LifetimeRequest {
     /// Replays the trace.
+    #[cfg(not(target_family = "wasm"))]
     pub fn run(&self, observer: &dyn Observer) -> Result<LifetimeResult> {
+        self.run_on(&super::trace_file::bytes_of(&self.trace)?, observer)
+    }
+
+    /// As [`LifetimeRequest::run`], of a trace in `bytes`, which [`LifetimeRequest::trace`] names.
+    pub fn run_on(&self, bytes: &TraceBytes, observer: &dyn Observer) -> Result<LifetimeResult> {
         if self.precondition > 95 {
             return Err(LabError::Usage("precondition is at most 95 per cent".to_owned()));
         }
         let profile = profile(&self.device)?;
         let size = match self.size {
             Some(size) => size,
-            None => WearReplay::size_for(end(&self.trace, observer)?),
+            None => WearReplay::size_for(end(&self.trace, bytes, observer)?),
         };
         let mut replay = WearReplay::new(&profile, size, self.precondition)?;
         observer.begin("passes", self.passes);
         for _ in 0..self.passes {
             replay.begin_pass();
             let mut play = |record: &Record, names: &Names| replay.record(record, names);
-            let duration_ns = each(&self.trace, observer, &mut play)?;
+            let duration_ns = each(&self.trace, bytes, observer, &mut play)?;
             replay.idle_until(duration_ns);
             observer.advance(1);
         }
@@ -156,12 +163,12 @@ impl LifetimeRequest {
 /// Passes every record of a block trace on. Returns how long was recorded, as far as it says that.
 fn each(
     path: &Path,
+    bytes: &TraceBytes,
     observer: &dyn Observer,
     take: &mut dyn FnMut(&Record, &Names) -> Result<()>,
 ) -> Result<u64> {
     let failed = |err: LabError| err.at(path.display());
-    let file = File::open(path).map_err(|err| LabError::host(path, &err))?;
-    let mut reader = TraceReader::open(file).map_err(failed)?;
+    let mut reader = TraceReader::open(bytes.clone()).map_err(failed)?;
     if reader.header().kind != TraceKind::Block {
         let text = format!(
             "{}: a {} trace has no places on a device; record or convert a block trace",
@@ -182,9 +189,9 @@ fn each(
 }
 
 /// The end of the highest request of a trace, bytes.
-fn end(path: &Path, observer: &dyn Observer) -> Result<u64> {
+fn end(path: &Path, bytes: &TraceBytes, observer: &dyn Observer) -> Result<u64> {
     let mut end = 0u64;
-    each(path, observer, &mut |record, _| {
+    each(path, bytes, observer, &mut |record, _| {
         end = end.max(record.offset_bytes.saturating_add(record.len_bytes));
         Ok(())
     })?;

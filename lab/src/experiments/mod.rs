@@ -12,25 +12,37 @@
 //! is refused. Write permission is decided in `crate::evaluate::os::guard`. Tested through
 //! the command line (`lab/tests/program`) and the Python package.
 
+#[cfg(not(target_family = "wasm"))]
 mod advise;
 mod bench;
+#[cfg(not(target_family = "wasm"))]
 mod cache;
 mod devices;
 mod lifetime;
+#[cfg(not(target_family = "wasm"))]
 mod probe;
+#[cfg(not(target_family = "wasm"))]
 mod replay;
 mod stat;
 mod trace;
+#[cfg(not(target_family = "wasm"))]
+mod trace_file;
 
+#[cfg(not(target_family = "wasm"))]
 pub use advise::{Advice, Advise, Keeps, Remedy, Trial, advice_document};
 pub use bench::{Bench, BenchResult};
+#[cfg(not(target_family = "wasm"))]
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
 pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
+#[cfg(not(target_family = "wasm"))]
 pub use probe::Probe;
+#[cfg(not(target_family = "wasm"))]
 pub use replay::{DirectoryResult, Replay, ReplayResult};
 pub use stat::StatResult;
-pub use trace::{PageRead, Source, TraceFile};
+pub use trace::Source;
+#[cfg(not(target_family = "wasm"))]
+pub use trace_file::{PageRead, TraceFile};
 
 use crate::error::Result;
 use syncline_nand::Profile;

@@ -19,7 +19,8 @@ use syncline_nand::LatencyReport;
 
 use crate::error::{LabError, Result};
 use crate::experiments::profile;
-use crate::experiments::trace::{Source, TraceFile};
+use crate::experiments::trace::Source;
+use crate::experiments::trace_file::TraceFile;
 
 /// Request of `syncline-lab replay`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,11 +1,13 @@
 //! The figures of a trace.
 
+mod text;
+
 use crate::observer::Observer;
 use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::experiments::trace::{Source, TraceFile};
+use crate::experiments::trace::Source;
 
 /// Figures of a trace.
 pub struct StatResult {
@@ -31,11 +33,10 @@ impl Sink for Both<'_> {
 impl StatResult {
     /// Reads the trace; `also` gets every record.
     pub fn of(
-        request: &TraceFile,
+        source: Source,
         also: &mut dyn FnMut(&Header, &Record),
         observer: &dyn Observer,
     ) -> Result<StatResult> {
-        let source = Source::open(request)?;
         let header = source.header();
         let mut both = Both { gather: Gather::new(header.kind), header: &header, also };
         let (_, names) = source.read(&mut both, observer)?;

@@ -25,6 +25,7 @@ mod trace_report;
 
 pub use charts::{Chart, Layout};
 pub use compare::{DocumentComparison, Pair, compare_documents};
+#[cfg(not(target_family = "wasm"))]
 pub(crate) use page::escape;
 pub use page::{About, Page};
 pub use strip::Strip;

@@ -4,7 +4,7 @@
 pub fn aligned(rows: &[Vec<String>], words: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let right: Vec<bool> = (0..columns).map(|column| column >= words).collect();
-    syncline_cli::format::table(rows, &right)
+    syncline_image::text::table(rows, &right)
 }
 
 /// Three digits or more before the point lose the fraction.

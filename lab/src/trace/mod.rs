@@ -22,6 +22,7 @@
 //!
 //! The format is described in `docs/FORMAT.md`. Tests: `lab/tests/trace`.
 
+#[cfg(not(target_family = "wasm"))]
 mod capture;
 mod distance;
 mod export;
@@ -33,11 +34,13 @@ mod model;
 mod owners;
 mod stat;
 
+#[cfg(not(target_family = "wasm"))]
 pub use capture::{Captured, import_events};
 pub use distance::Histogram;
 pub use export::{ExportFormat, Exporter};
 pub use format::{
-    Cell, ColumnKind, MAGIC, ROWS_PER_BATCH, TraceReader, TraceWriter, cell, columns,
+    Cell, ColumnKind, MAGIC, ROWS_PER_BATCH, TraceBytes, TraceReader, TraceStream, TraceWriter,
+    cell, columns,
 };
 pub use hot::{BLOCKS_MAX, HotFile, HotFiles, HotGather};
 pub use import::{FORMATS, Format, Import, ImportOptions, Report};

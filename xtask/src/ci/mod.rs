@@ -309,6 +309,9 @@ fn python(ci: &mut Ci) {
 fn web(ci: &mut Ci) {
     let mut command = Command::new("sh");
     command.arg("packaging/test-web.sh").current_dir(ci.root);
+    if let Some(built) = built_by_tests(ci) {
+        command.env("SYNCLINE_LAB", built.with_file_name("syncline-lab"));
+    }
     let ran = run_script(ci, "web", &mut command);
     ran_script(ci, "web", ran);
 }

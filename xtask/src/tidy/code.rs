@@ -8,7 +8,7 @@ use syn::visit::Visit;
 use super::{Finding, Tree, is_test_file};
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 10] = [
+const UNSAFE_CRATES: [(&str, &str); 11] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads, io_uring, the C library's heap"),
@@ -17,6 +17,7 @@ const UNSAFE_CRATES: [(&str, &str); 10] = [
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/libs/sqlite/", "SQLite's C interface"),
+    ("lab/src/bin/web/", "imports and exports of WebAssembly"),
     ("tests/testkit/", "maps the files it tests"),
     ("tests/fuzz_targets/", "a program that attacks"),
 ];

@@ -18,6 +18,7 @@ fn findings(root: &Path) -> Result<Vec<Finding>, String> {
     let output = Command::new(crate::cargo())
         .args(["metadata", "--format-version", "1"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args(["--filter-platform", "wasm32-unknown-unknown"])
         .current_dir(root)
         .output()
         .map_err(|error| format!("cargo: {error}"))?;

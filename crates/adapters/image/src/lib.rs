@@ -8,7 +8,7 @@
 //!   oci: container images -> build: a new image, laid out in one pass; behind: its writes
 //!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
 //!   disk_of, unpack: a disk whose bytes a program reads, without files of this system
-//!   stream: compressed bytes; stoppable: pipes; mkfs: a new image
+//!   stream: compressed bytes; stoppable: pipes; mkfs: a new image; text: names and tables to print
 //! ```
 //!
 //! Promises
@@ -50,6 +50,7 @@ mod staged;
 #[cfg(any(unix, windows))]
 pub mod stoppable;
 pub mod stream;
+pub mod text;
 
 pub use container::{disk_of, named, unpack};
 pub use error::{ImageError, Result, plain, sentence};

@@ -227,27 +227,50 @@ function showChanged(bytes) {
 
 const TABS = ["files", "info", "check"];
 
-function showTab(name) {
-  for (const tab of TABS) {
-    $(tab).hidden = tab !== name;
-    $(`tab-${tab}`).setAttribute("aria-selected", tab === name);
-    $(`tab-${tab}`).tabIndex = tab === name ? 0 : -1;
+/** Shows the panel of one tab of a list. */
+function select(tabs, name) {
+  for (const tab of tabs) {
+    const button = $(`tab-${tab}`);
+    $(button.getAttribute("aria-controls")).hidden = tab !== name;
+    button.setAttribute("aria-selected", tab === name);
+    button.tabIndex = tab === name ? 0 : -1;
   }
+}
+
+/** Makes the buttons of a list of tabs work. */
+function tabList(tabs, show) {
+  for (const tab of tabs) {
+    $(`tab-${tab}`).addEventListener("click", () => show(tab));
+    $(`tab-${tab}`).addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
+      if ($(`tab-${next}`).disabled) return;
+      show(next);
+      $(`tab-${next}`).focus();
+    });
+  }
+}
+
+function showTab(name) {
+  select(TABS, name);
   say("");
   if (name === "info" && open && !open.failed) showInfo();
 }
 
-for (const tab of TABS) {
-  $(`tab-${tab}`).addEventListener("click", () => showTab(tab));
-  $(`tab-${tab}`).addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
-    if ($(`tab-${next}`).disabled) return;
-    showTab(next);
-    $(`tab-${next}`).focus();
-  });
+tabList(TABS, showTab);
+
+// The demo and the traces, on a page that has them: nothing of theirs is loaded before it is used.
+
+const PARTS = ["image", "demo", "trace"];
+const lab = () => import("./lab.js");
+
+function showPart(name) {
+  select(PARTS, name);
+  if (name !== "image") lab().catch(failed);
 }
+
+if ($("parts")) tabList(PARTS, showPart);
 
 // Files.
 
@@ -779,6 +802,11 @@ addEventListener("drop", async (event) => {
   document.body.classList.remove("over");
   const files = [...event.dataTransfer.files];
   if (files.length === 0) return;
+  if ($("image").hidden) {
+    showPart("trace");
+    (await lab()).openTrace(files[0]);
+    return;
+  }
   if (open?.disk.writable && !open.failed && $("list").contains(event.target)) {
     await add(files);
     return;

@@ -4,11 +4,23 @@ const FILES = [
   "./", "style.css", "app.js", "format.js", "zip.js", "worker.js", "ext4.js", "devices.js", "ext4.wasm",
   "icon.svg", "manifest.webmanifest",
 ];
+// Those of the demo and the traces, from their first use on.
+const LAB = ["lab.js", "bars.js", "lab-worker.js", "lab.wasm"];
+
+async function keep(files) {
+  const cache = await caches.open(VERSION);
+  // The page has just loaded most of them: they are asked for anew, not transferred anew.
+  await cache.addAll(files.map((file) => new Request(file, { cache: "no-cache" })));
+}
 
 self.addEventListener("install", (event) => {
-  // The page has just loaded most of them: they are asked for anew, not transferred anew.
-  const fresh = FILES.map((file) => new Request(file, { cache: "no-cache" }));
-  event.waitUntil(caches.open(VERSION).then((cache) => cache.addAll(fresh)));
+  const used = caches.match("lab.wasm");
+  event.waitUntil(used.then((one) => keep(one ? [...FILES, ...LAB] : FILES)));
+});
+
+self.addEventListener("message", (event) => {
+  const known = caches.open(VERSION).then((cache) => cache.match("lab.wasm"));
+  if (event.data === "lab") event.waitUntil(known.then((one) => one ?? keep(LAB)));
 });
 
 // A new version waits until the last page of the old one is closed: its files belong together.

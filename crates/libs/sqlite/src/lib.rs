@@ -31,12 +31,16 @@
 //! `tests/it/extension.rs`.
 
 #![deny(unsafe_code)]
+#![cfg_attr(target_family = "wasm", allow(dead_code, reason = "parts that the extension calls"))]
 
 mod batch;
 mod error;
+#[cfg(not(target_family = "wasm"))]
 mod extension;
 mod ffi;
 mod file;
+#[cfg(target_family = "wasm")]
+mod host;
 mod locks;
 mod shm;
 mod state;

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use syncline_lab::bench::Document;
 use syncline_lab::experiments::{
-    Bench, BenchResult, Cache, LifetimeRequest, Probe, Replay, StatResult, TraceFile,
+    Bench, BenchResult, Cache, LifetimeRequest, Probe, Replay, Source, StatResult, TraceFile,
     devices_document,
 };
 use syncline_lab::{LabError, Observer, Result};
@@ -37,7 +37,8 @@ fn run(command: &str, options: &str, observer: &dyn Observer) -> Result<String> 
         }
         "lifetime" => parse::<LifetimeRequest>(options)?.run(observer)?.document(),
         "trace_stat" => {
-            StatResult::of(&parse::<TraceFile>(options)?, &mut |_, _| {}, observer)?.document()
+            StatResult::of(Source::open(&parse::<TraceFile>(options)?)?, &mut |_, _| {}, observer)?
+                .document()
         }
         "probe" => return Ok(parse::<Probe>(options)?.run(observer)?.to_json()),
         "bench" => return bench(&parse(options)?, observer),

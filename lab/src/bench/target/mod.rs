@@ -6,11 +6,13 @@
 //! [`VolumeTarget`] is tested by every workload test, [`DirectoryTarget`] by
 //! `lab/tests/bench/directory.rs`.
 
+#[cfg(not(target_family = "wasm"))]
 mod directory;
 mod volume;
 
 use rusqlite::Connection;
 
+#[cfg(not(target_family = "wasm"))]
 pub use directory::DirectoryTarget;
 use syncline_sqlite::AppBytes;
 pub use volume::VolumeTarget;

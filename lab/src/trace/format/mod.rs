@@ -10,11 +10,13 @@
 //! unknown columns are passed over, and columns may be absent, so that files of other programs and
 //! of later versions are read. Tested in `lab/tests/trace/format.rs`.
 
+mod bytes;
 mod group;
 mod index;
 mod read;
 mod write;
 
+pub use bytes::{TraceBytes, TraceStream};
 pub use read::TraceReader;
 pub use write::TraceWriter;
 

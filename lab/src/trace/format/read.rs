@@ -23,7 +23,7 @@ use crate::trace::model::{Flags, Header, NameId, Names, Op, Record, Sink, TraceK
 /// Records that are decoded at once.
 const BATCH: usize = 8192;
 
-/// Reads a trace file. `R` is a `std::fs::File` or `bytes::Bytes`.
+/// Reads a trace file. `R` is a [`super::TraceBytes`] or `bytes::Bytes`.
 pub struct TraceReader<R: ChunkReader> {
     file: SerializedFileReader<R>,
     header: Header,

@@ -119,6 +119,13 @@ pub struct ImportOptions {
     pub preopen: Option<String>,
 }
 
+impl ImportOptions {
+    /// True if the format does not follow from the content.
+    pub(crate) fn is_named(&self) -> bool {
+        self.format.is_some() || self.columns.is_some()
+    }
+}
+
 /// Counts of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {

@@ -5,10 +5,7 @@
 //! under way: the volume is unmounted, and the operations so far are reported. With `--sensitivity`
 //! the device is varied instead of the sync mode, and the document is another one.
 
-use syncline_lab::bench::{
-    Document, Run, Sensitivity, Trace, WORKLOADS, allocation_table, compare, comparison_table,
-    report, table,
-};
+use syncline_lab::bench::{Document, Run, Sensitivity, Trace, WORKLOADS, report, text};
 use syncline_lab::experiments::{Bench as Request, BenchResult};
 
 use crate::about;
@@ -217,7 +214,7 @@ pub(super) fn publish(
     ended: bool,
 ) -> Result<()> {
     let forms = Forms {
-        table: &|| table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs),
+        table: &|| text(runs),
         json: &|| Document::new(runs.to_vec()).to_json(),
         page: &|| report(runs, traces, &about()),
     };

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use syncline_lab::evaluate::{Shares, WearReplay};
-use syncline_lab::experiments::{LifetimeRequest, LifetimeResult, Spread, span};
+use syncline_lab::evaluate::WearReplay;
+use syncline_lab::experiments::{LifetimeRequest, LifetimeResult};
 use syncline_lab::report::{Chart, Page};
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     };
     let found = request.run(&Terminal::default())?;
     let mut out = Out::new();
-    out.text(if args.json { format::document(&found.document()) } else { text(&found) })?;
+    out.text(if args.json { format::document(&found.document()) } else { found.text() })?;
     out.flush()?;
     match &args.html {
         Some(path) => format::write_file(path, page(&found).as_bytes()),
@@ -43,10 +43,8 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
 /// The figures, the erases of the blocks, and who caused them.
 fn page(found: &LifetimeResult) -> String {
     let mut page = Page::new(&format!("syncline-lab lifetime, {}", found.profile.name));
-    end_text(found).split("\n\n").for_each(|text| page.paragraph(text.trim()));
-    let mut lines = rows(found);
-    lines.extend(spread_rows(&found.spread));
-    page.table(&["figure", "value"].map(str::to_owned), &lines, 2);
+    found.end_text().split("\n\n").for_each(|text| page.paragraph(text.trim()));
+    page.table(&["figure", "value"].map(str::to_owned), &found.rows(), 2);
     let names = ["1 %", "25 %", "50 %", "75 %", "99 %"].map(|part| format!("{part} of the blocks"));
     let erases: Vec<(String, f64)> =
         names.into_iter().zip(found.spread.percentiles().map(f64::from)).collect();
@@ -85,109 +83,4 @@ impl Recorded {
         let (size_bytes, trace) = watch::for_a_time(device, time, dir.path())?;
         Ok(Recorded { _dir: dir, trace, size_bytes: WearReplay::size_for(size_bytes) })
     }
-}
-
-/// A table under this heading; nothing if the trace knows nobody.
-fn shares_text(shares: &Shares, what: &str, all_bytes: u64) -> String {
-    let top = shares.top();
-    if top.is_empty() {
-        return String::new();
-    }
-    let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
-    let mut rows = vec![[what, "written MB", "programmed MB", "of all"].map(str::to_owned)];
-    rows.extend(top.into_iter().map(|s| {
-        let share = s.programmed_bytes as f64 * 100.0 / all_bytes.max(1) as f64;
-        let programmed = mb(s.programmed_bytes);
-        [s.name, mb(s.written_bytes), programmed, format!("{share:.1} %")]
-    }));
-    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
-    format!("\n{}", format::table(&rows, &[false, true, true, true]))
-}
-
-/// Rows about the wear of the blocks.
-fn spread_rows(spread: &Spread) -> Vec<Vec<String>> {
-    let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let texts = spread.percentiles().map(|erases| erases.to_string());
-    vec![
-        row("erases p1/p25/p50/p75/p99", texts.join(" / ")),
-        row("blocks not erased", format!("{} of {}", spread.unused_blocks(), spread.worn.len())),
-        row(
-            "rated cycles used",
-            format!("{:.3} % of the most worn block's", spread.used_percent()),
-        ),
-    ]
-}
-
-fn text(found: &LifetimeResult) -> String {
-    let (replay, c) = (&found.replay, found.replay.device().counters());
-    let mut lines = rows(found);
-    lines.extend(spread_rows(&found.spread));
-    if let Some(slc) = &found.slc {
-        let text = format!(
-            "{:.2} erases per block, {} until their rated cycles",
-            slc.erases_mean,
-            span(slc.years)
-        );
-        lines.push(vec!["write cache (SLC)".to_owned(), text]);
-    }
-    let shares = [(replay.processes(), "process"), (replay.files(), "file")]
-        .map(|(shares, what)| shares_text(shares, what, c.programmed_bytes));
-    format!("{}{}\n{}", format::table(&lines, &[]), shares.concat(), end_text(found))
-}
-
-/// How long the device lasts, as far as the trace tells.
-fn end_text(found: &LifetimeResult) -> String {
-    let summary = || found.summary().unwrap_or_default();
-    match &found.lifetime {
-        None => "nothing was written: this trace wears nothing\n".to_owned(),
-        Some(_) if found.no_verdict.is_some() => format!("\n{}\n", summary()),
-        Some(l) => {
-            // No block was erased: nothing tells how unevenly they wear.
-            let worst = match l.years_worst {
-                Some(years) => format!("; {} until the first block is there", span(years)),
-                None => String::new(),
-            };
-            format!(
-                "{} until {} cycles at this load if all blocks wear evenly ({:.3} TB \
-                 written){worst}\n\n{}\n",
-                span(l.years_even),
-                found.spread.cycles,
-                l.written_tb,
-                summary()
-            )
-        }
-    }
-}
-
-fn rows(found: &LifetimeResult) -> Vec<Vec<String>> {
-    let LifetimeResult { profile, replay, wear, .. } = found;
-    let report = replay.device().report();
-    let c = &report.counters;
-    let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let mut rows = vec![
-        row("device", format!("{}, {} MiB", profile.name, replay.device().size_bytes() >> 20)),
-        row("load", found.load.clone()),
-        row("duration", format!("{:.1} s", replay.end_ns() as f64 / 1e9)),
-        row("written", format!("{:.1} MB", c.written_bytes as f64 / 1e6)),
-        row("programmed", format!("{:.1} MB", c.programmed_bytes as f64 / 1e6)),
-        row("write amplification", format!("{:.2}", c.write_amplification())),
-        row(
-            "erases per block",
-            format!("{} to {}, mean {:.2}", wear.erases_min, wear.erases_max, wear.erases_mean),
-        ),
-        row(
-            "merges",
-            format!(
-                "{} switch, {} partial, {} full",
-                c.switch_merges, c.partial_merges, c.full_merges
-            ),
-        ),
-    ];
-    for (name, l) in [("read", report.read), ("write", report.write), ("flush", report.flush)] {
-        let us = [l.latency_us_p50, l.latency_us_p95, l.latency_us_p99, l.latency_us_p999];
-        let text: Vec<String> = us.iter().map(|us| format!("{us:.0}")).collect();
-        let name = format!("{name} p50/p95/p99/p99.9");
-        rows.push(row(&name, format!("{} us", text.join(" / "))));
-    }
-    rows
 }

@@ -1,25 +1,23 @@
 //! `trace stat`: the figures of a trace as a table, a document or a page with plots.
 
-use std::fmt::Write;
-
-use syncline_lab::experiments::StatResult;
+use syncline_lab::experiments::{Source, StatResult};
 use syncline_lab::report::{Picked, trace_report};
-use syncline_lab::trace::{Direction, Header, Histogram, Record, Share, Statistics};
+use syncline_lab::trace::{Header, Record};
 
 use crate::about;
 use crate::args::TraceStat;
 use crate::progress::Terminal;
 use syncline_cli::error::Result;
-use syncline_cli::format::{self, Forms, table};
+use syncline_cli::format::{self, Forms};
 
 /// Reads everything, then prints.
 pub(crate) fn run(args: &TraceStat) -> Result<()> {
     format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let mut picked = Picked::default();
-    let file = super::file(&args.input);
+    let source = Source::open(&super::file(&args.input))?;
     let mut pick = |header: &Header, record: &Record| picked.record(header.kind, record);
-    let found = StatResult::of(&file, &mut pick, &Terminal::default())?;
-    let table = || text(&found.header, &found.statistics);
+    let found = StatResult::of(source, &mut pick, &Terminal::default())?;
+    let table = || found.text();
     let forms = Forms {
         table: &table,
         json: &|| format::document(&found.document()),
@@ -29,101 +27,4 @@ pub(crate) fn run(args: &TraceStat) -> Result<()> {
         },
     };
     format::publish(&forms, args.json.as_deref(), args.html.as_deref())
-}
-
-fn mb(bytes: u64) -> String {
-    format!("{:.2}", bytes as f64 / 1e6)
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    format!("{:.1}", part as f64 * 100.0 / whole.max(1) as f64)
-}
-
-fn text(header: &Header, found: &Statistics) -> String {
-    let mut text = format!(
-        "{} trace of {}: {} records in {:.1} s, {} files\n\n",
-        header.kind.name(),
-        header.source,
-        found.records,
-        found.duration_s,
-        found.files
-    );
-    text += &directions(found);
-    let calls = found.calls.iter().map(|(name, count)| format!("{name} {count}"));
-    let _ = writeln!(text, "\ncalls: {}", calls.collect::<Vec<_>>().join(", "));
-    let _ = writeln!(
-        text,
-        "failed {}; {} sync calls; {} MB written synchronously ({} % of written MB); written in \
-         bursts over 128 sectors {:.2} %",
-        found.failed_calls,
-        found.sync_calls,
-        mb(found.sync_bytes),
-        percent(found.sync_bytes, found.write.bytes),
-        found.sequential_ratio * 100.0
-    );
-    text += &shares("process", &found.processes);
-    text += &shares("file", &found.most_written);
-    text += "\n";
-    text += &quantiles(found);
-    text
-}
-
-/// Tables 5.2, 5.3 and 4 of the papers.
-fn directions(found: &Statistics) -> String {
-    let all = found.read.bytes.saturating_add(found.write.bytes);
-    let row = |name: &str, d: &Direction| {
-        vec![
-            name.to_owned(),
-            d.calls.to_string(),
-            mb(d.bytes),
-            percent(d.bytes, all),
-            format!("{:.2}", d.mean_bytes() / 1024.0),
-            mb(d.sequential_bytes),
-            mb(d.bytes - d.sequential_bytes),
-        ]
-    };
-    let header = ["", "calls", "MB", "%", "mean KiB", "sequential MB", "random MB"];
-    let rows =
-        [header.map(str::to_owned).to_vec(), row("read", &found.read), row("write", &found.write)];
-    table(&rows, &[false, true, true, true, true, true, true])
-}
-
-fn shares(what: &str, list: &[Share]) -> String {
-    if list.is_empty() {
-        return String::new();
-    }
-    let header = [what, "written MB", "synced MB", "synced %", "syncs"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(list.iter().map(|share| {
-        vec![
-            share.name.replace(char::is_control, "?"),
-            mb(share.written_bytes),
-            mb(share.sync_bytes),
-            percent(share.sync_bytes, share.written_bytes),
-            share.sync_calls.to_string(),
-        ]
-    }));
-    format!("\n{}", table(&rows, &[false, true, true, true, true]))
-}
-
-fn quantiles(found: &Statistics) -> String {
-    let row = |name: &str, histogram: &Histogram| {
-        let mut cells = vec![name.to_owned(), histogram.total().to_string()];
-        cells.extend([10, 50, 90, 99].map(|percent| histogram.below(percent).to_string()));
-        cells
-    };
-    let header = ["below (powers of two)", "values", "10 %", "50 %", "90 %", "99 %"];
-    let rows = [
-        header.map(str::to_owned).to_vec(),
-        row("read size, bytes", &found.read.sizes),
-        row("write size, bytes", &found.write.sizes),
-        row("reuse distance, pages", &found.reuse_distance_pages),
-        row("update interval, ms", &found.update_interval_ms),
-    ];
-    let mut text = table(&rows, &[false, true, true, true, true, true]);
-    let _ = write!(text, "first accesses of a page: {}", found.first_accesses);
-    if found.followed_one_in > 1 {
-        let _ = write!(text, "; one page in {} was followed", found.followed_one_in);
-    }
-    text + "\n"
 }

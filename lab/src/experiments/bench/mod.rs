@@ -3,23 +3,24 @@
 //! One run for each workload and each value of a list. A stopped run ends after the current
 //! operation: the volume is unmounted, and the result has the finished runs.
 
-use std::path::{Path, PathBuf};
+#[cfg(not(target_family = "wasm"))]
+mod directory;
+#[cfg(not(target_family = "wasm"))]
+mod replay;
+
+use std::path::PathBuf;
 
 use crate::bench::{
-    Cell, DirectoryRun, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run,
-    STREAMS, Simulation, Stack, Synchronous, Trace, find,
+    Cell, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run, STREAMS,
+    Simulation, Stack, Synchronous, Trace, find,
 };
 use crate::observer::Observer;
-use crate::replay::{Contents, ReplayTrace, Replayed};
-use crate::trace::TraceKind;
 use serde::Deserialize;
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
 use crate::experiments::profile;
-use crate::experiments::replay::calls;
-use crate::experiments::trace::{Source, TraceFile};
 
 /// Request of `syncline-lab bench`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
@@ -216,38 +217,24 @@ impl Bench {
         Ok(all)
     }
 
-    /// Runs the workloads; with [`Bench::dir`] there, else on a simulated device. `events_max`
-    /// commands of each run's block trace are kept.
+    /// Runs the workloads on a simulated device. `events_max` commands of each run's block trace
+    /// are kept.
     ///
     /// On an error or an interruption the finished runs are in `result`.
-    pub fn run(
+    pub fn simulated(
         &self,
         events_max: usize,
         observer: &dyn Observer,
         result: &mut BenchResult,
     ) -> Result<()> {
         let (entries, modes) = (self.entries()?, self.journal_modes()?);
-        match &self.dir {
-            Some(dir) => self.in_directory(dir, &entries, &modes, observer, &mut result.runs),
-            None => self.simulated(&entries, &modes, events_max, observer, result),
-        }
-    }
-
-    fn simulated(
-        &self,
-        entries: &[&Entry],
-        modes: &[JournalMode],
-        events_max: usize,
-        observer: &dyn Observer,
-        result: &mut BenchResult,
-    ) -> Result<()> {
         let mut mounts = Vec::new();
         for sync in &self.sync {
             mounts.extend(self.mount_options(&format!("sync={sync}"))?);
         }
         let (profile, image) = self.load()?;
         for entry in entries {
-            for parameters in self.parameters(entry, modes)? {
+            for parameters in self.parameters(entry, &modes)? {
                 for mount in &mounts {
                     // Atomic writes are for eager sync; a list leaves them out for the other.
                     let is_atomic = parameters.journal_mode == JournalMode::Atomic;
@@ -274,27 +261,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs the workloads in a directory, in real time.
-    pub fn in_directory(
-        &self,
-        dir: &Path,
-        entries: &[&Entry],
-        modes: &[JournalMode],
-        observer: &dyn Observer,
-        runs: &mut Vec<Run>,
-    ) -> Result<()> {
-        for entry in entries {
-            for parameters in self.parameters(entry, modes)? {
-                let run = DirectoryRun { dir: dir.to_owned(), parameters: &parameters };
-                observer.begin(entry.name, entry.operations(&parameters));
-                let run = run.run(entry, observer);
-                observer.end();
-                keep(run?, runs, observer)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The grid of write streams and flush times of each workload, journal mode and interval.
     pub fn sensitivity(&self, observer: &dyn Observer, cells: &mut Vec<Cell>) -> Result<()> {
         let (entries, modes) = (self.entries()?, self.journal_modes()?);
@@ -316,82 +282,6 @@ impl Bench {
             }
         }
         Ok(())
-    }
-
-    /// Plays traces of system calls in each of the sync modes.
-    pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
-        self.replay_over(None, observer, all)
-    }
-
-    /// As [`Bench::replay`], over a write buffer with a log of so many bytes, if they are given.
-    pub(crate) fn replay_over(
-        &self,
-        log_bytes: Option<u64>,
-        observer: &dyn Observer,
-        all: &mut Vec<Replayed>,
-    ) -> Result<()> {
-        let (profile, image) = self.load()?;
-        let (profile, image) = (&profile, &image);
-        let contents = self.contents()?;
-        for trace in self.traces(observer)? {
-            for mode in &self.sync {
-                let mounts = self.mount_options(&format!("sync={mode}"))?;
-                for (fill_percent, mount) in
-                    self.fills().into_iter().flat_map(|fill| mounts.iter().map(move |m| (fill, m)))
-                {
-                    let gap_max_ns = self.gap_max.saturating_mul(1_000_000);
-                    let seed = self.seed;
-                    let replay = crate::replay::Replay {
-                        profile,
-                        image,
-                        mount,
-                        gap_max_ns,
-                        seed,
-                        contents,
-                        fill_percent,
-                        flashlite: self.flashlite.as_deref(),
-                        used: self.used,
-                    };
-                    observer.begin(&trace.name, trace.records.len() as u64);
-                    let replayed = replay.run_over(&trace, log_bytes, observer);
-                    observer.end();
-                    all.push(replayed?);
-                    go_on(observer)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn contents(&self) -> Result<Contents> {
-        match self.contents.as_str() {
-            "noise" => Ok(Contents::Noise),
-            "same" => Ok(Contents::Same),
-            other => {
-                let text = format!("contents `{other}`: give noise or same");
-                Err(LabError::Usage(text))
-            }
-        }
-    }
-
-    fn traces(&self, observer: &dyn Observer) -> Result<Vec<ReplayTrace>> {
-        if self.trace.is_empty() {
-            return ReplayTrace::shipped();
-        }
-        let mut traces = Vec::new();
-        for path in &self.trace {
-            let source = Source::open(&TraceFile::of(path))?;
-            if source.header().kind != TraceKind::Syscall {
-                let text = format!(
-                    "{}: replay wants a trace of system calls; this has blocks or pages",
-                    path.display()
-                );
-                let text = text + "; record one with `syncline-lab trace record`";
-                return Err(LabError::Usage(text));
-            }
-            traces.push(calls(source, path, observer)?);
-        }
-        Ok(traces)
     }
 }
 
