@@ -240,6 +240,15 @@ pub trait BlockDevice: Send + Sync {
         self.submit(&mut [Request { offset_bytes: 0, op: Op::Flush, origin }])
     }
 
+    /// Orders every completed write before all later ones, without waiting for it where the device
+    /// has a cache barrier; elsewhere this is a flush.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn order(&self, origin: Origin) -> Result<(), DeviceError> {
+        self.flush(Origin { durability: Durability::Ordered, ..origin })
+    }
+
     /// Tells the device that `len_bytes` at `offset_bytes` are not needed any more.
     ///
     /// # Errors
