@@ -36,6 +36,7 @@ mod allocation;
 mod applications;
 mod calls;
 pub mod cost_model;
+mod cuts;
 mod fjord;
 mod image;
 mod metrics;
@@ -68,6 +69,6 @@ pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
 pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
 pub use workloads::{
-    APPLICATIONS, Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, applications,
-    find,
+    APPLICATIONS, Entry, INSERT_NAME, JournalMode, Parameters, Synchronous, WORKLOADS, Workload,
+    applications, find,
 };

@@ -31,7 +31,7 @@ pub enum Durability {
     /// covers such data as well.
     Relaxed,
     /// Of a flush only: the device need not wait. After a power cut nothing that was written after
-    /// it is there without everything that it covers. A device that cannot do that flushes.
+    /// it is there without everything that it covers. A device that knows nothing of it flushes.
     Ordered,
 }
 
@@ -116,6 +116,11 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// True for a flush that only has to order.
+    pub fn is_barrier(&self) -> bool {
+        matches!(self.op, Op::Flush) && self.origin.durability == Durability::Ordered
+    }
+
     /// Length in bytes; zero for a flush.
     pub fn len_bytes(&self) -> u64 {
         match &self.op {

@@ -21,8 +21,8 @@ use crate::{NandError, geometry::Layout};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use syncline_device::{
-    BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin,
-    Request, SECTOR_BYTES,
+    BlockDevice, Clock, DeviceError, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin, Request,
+    SECTOR_BYTES,
 };
 
 /// Origin of the reads and writes that restore contents around a power cut.
@@ -61,6 +61,7 @@ impl NandDevice {
             max_request_bytes: below.max_request_bytes.min(MAX_REQUEST_BYTES),
             volatile_cache: profile.buffer.is_volatile(),
             fua: profile.buffer.fua || !profile.buffer.is_volatile(),
+            barrier: profile.buffer.barrier && profile.buffer.is_volatile(),
             discard: below.discard,
             read_only: below.read_only,
         };
@@ -189,8 +190,7 @@ impl NandDevice {
 
     /// True if a request is a barrier to this device.
     fn is_barrier(&self, r: &Request<'_>) -> bool {
-        let is_ordered = r.origin.durability == Durability::Ordered;
-        self.profile.buffer.barrier && is_ordered && matches!(r.op, Op::Flush)
+        self.geometry.barrier && r.is_barrier()
     }
 
     /// Gives the batch to the model; returns when its last command is done.
@@ -222,7 +222,7 @@ impl NandDevice {
             Op::Flush if self.is_barrier(r) => return undo.barrier(simulator, done_ns),
             Op::Flush => return undo.clear(),
             // It drains the buffer.
-            Op::Write { fua: true, .. } if self.geometry.fua && self.profile.buffer.barrier => {
+            Op::Write { fua: true, .. } if self.geometry.fua && self.geometry.barrier => {
                 return undo.clear();
             }
             Op::Write { fua: true, .. } if self.geometry.fua => {
