@@ -83,6 +83,7 @@ mod tests {
             mtime_update_ms: None,
             mtime_seen: false,
             sqlite_fsync: false,
+            barriers: None,
             alloc: alloc.map(str::to_owned),
             fill_percent: Some(80),
             policy: Some("clock".into()),

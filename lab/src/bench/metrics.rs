@@ -80,6 +80,9 @@ pub struct Config {
     /// Set if SQLite called fsync where it would call fdatasync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sqlite_fsync: bool,
+    /// Syncs of SQLite that were barriers, if any was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barriers: Option<String>,
     /// Allocation policy (`alloc=`), if it is not ext4's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<String>,
@@ -118,12 +121,14 @@ impl Config {
     pub fn label(&self) -> String {
         let mtime = self.mtime_update_ms.map(|ms| format!("mtime={ms}"));
         let fsync = self.sqlite_fsync.then_some("fsync");
+        let barriers = self.barriers.as_ref().map(|which| format!("barriers={which}"));
         let fill = self.fill_percent.map(|percent| format!("{percent}%"));
         let words = [
             self.sync.as_deref(),
             self.log.as_deref(),
             self.journal_mode.as_deref(),
             fsync,
+            barriers.as_deref(),
             mtime.as_deref(),
             self.mtime_seen.then_some("mtime=seen"),
             self.alloc.as_deref(),
@@ -165,6 +170,12 @@ pub struct Metrics {
     /// System calls of the application, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_calls: Option<u64>,
+    /// Most acknowledged transactions that one of the power cuts took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_transactions_max: Option<u64>,
+    /// Age of the oldest of them, milliseconds, of all cuts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_ms_max: Option<f64>,
 }
 
 /// Figures of a simulated device.
@@ -259,6 +270,8 @@ impl Metrics {
             latency_us_percentiles: BTreeMap::new(),
             app_bytes,
             app_calls: app.map(|app| app.calls).filter(|calls| *calls > 0),
+            lost_transactions_max: None,
+            lost_ms_max: None,
         }
     }
 }

@@ -36,6 +36,7 @@ mod allocation;
 mod applications;
 mod calls;
 pub mod cost_model;
+mod cuts;
 #[cfg(not(target_family = "wasm"))]
 mod directory;
 mod fjord;
@@ -74,6 +75,6 @@ pub use table::{cells, table, text};
 pub use target::DirectoryTarget;
 pub use target::{Open, Target, TargetFile, VolumeTarget};
 pub use workloads::{
-    APPLICATIONS, Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, applications,
-    find,
+    APPLICATIONS, Entry, INSERT_NAME, JournalMode, Parameters, Synchronous, WORKLOADS, Workload,
+    applications, find,
 };

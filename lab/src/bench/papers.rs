@@ -226,6 +226,7 @@ mod tests {
             mtime_update_ms,
             mtime_seen: false,
             sqlite_fsync: false,
+            barriers: None,
             alloc: None,
             fill_percent: None,
             policy: Some("clock".into()),

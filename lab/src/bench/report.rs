@@ -117,6 +117,7 @@ mod tests {
             mtime_update_ms: Some(100),
             mtime_seen: false,
             sqlite_fsync: false,
+            barriers: None,
             alloc: None,
             fill_percent: None,
             policy: None,

@@ -26,7 +26,7 @@ use syncline_device::{
 };
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
-use syncline_sqlite::{AppBytes, seed_sqlite};
+use syncline_sqlite::{AppBytes, Barriers, seed_sqlite};
 
 use crate::bench::aging::Aging;
 use crate::bench::image::Image;
@@ -71,6 +71,16 @@ impl Stack {
         let nand = Arc::new(NandDevice::new(profile, memory.clone(), clock.clone())?);
         let recording = RecordingDevice::with_events(Arc::clone(&nand), clock.clone(), events_max);
         Ok(Stack { memory, nand, recording: Arc::new(recording), clock })
+    }
+
+    /// As [`Stack::new`], of a device whose power can be cut.
+    pub(crate) fn with_power_cuts(profile: &Profile, contents: MemoryDevice) -> Result<Stack> {
+        let clock = Arc::new(VirtualClock::default());
+        let memory = Arc::new(contents);
+        let nand = NandDevice::with_power_cuts(profile, memory.clone(), clock.clone())?;
+        let nand = Arc::new(nand);
+        let recording = Arc::new(RecordingDevice::new(Arc::clone(&nand)));
+        Ok(Stack { memory, nand, recording, clock })
     }
 
     /// Mounts the volume, with system calls at the profile's price.
@@ -173,18 +183,7 @@ impl Simulation<'_> {
 
     /// As [`Simulation::run`], on a stack whose trace or contents the caller wants to see.
     pub fn run_on(&self, stack: &Stack, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
-        let seed = self.parameters.seed;
-        seed_sqlite(seed as u32 | 1);
-        let mut workload = entry.make(self.parameters);
-        stack.age(self.mount, self.parameters)?;
-        let target = stack.mount(self.mount, seed)?;
-        workload.prepare(&target)?;
-        target.unmount()?;
-
-        let target = stack.mount(self.mount, seed)?;
-        target.fs().always_fsync(entry.sqlite && self.parameters.sqlite_fsync);
-        workload.open(&target)?;
-        target.sync_all()?;
+        let (target, mut workload) = self.open(stack, entry)?;
         stack.recording.take_events();
         let (mark, app) = (stack.mark(), target.app_bytes());
         let limits = entry.limits(self.parameters)?;
@@ -199,8 +198,13 @@ impl Simulation<'_> {
         let moved = since(target.app_bytes(), app);
         target.unmount()?;
         let (device, duration_ns) = stack.since(&mark);
-        let metrics = Metrics::new(done.count, duration_ns, &timer, moved, Some(device))
+        let mut metrics = Metrics::new(done.count, duration_ns, &timer, moved, Some(device))
             .with_percentiles(&timer, &self.parameters.percentiles);
+        if self.parameters.cuts > 0 && !done.interrupted {
+            let lost = self.lost(entry, done.count, self.parameters.cuts, observer)?;
+            metrics.lost_transactions_max = Some(lost.transactions_max);
+            metrics.lost_ms_max = Some(lost.ms_max);
+        }
         Ok(Run {
             workload: entry.name.to_owned(),
             device: self.profile.name.clone(),
@@ -211,10 +215,35 @@ impl Simulation<'_> {
         })
     }
 
+    /// Ages and mounts the volume and takes the workload to its first measured step.
+    pub(crate) fn open(
+        &self,
+        stack: &Stack,
+        entry: &Entry,
+    ) -> Result<(VolumeTarget, Box<dyn Workload>)> {
+        let seed = self.parameters.seed;
+        seed_sqlite(seed as u32 | 1);
+        let mut workload = entry.make(self.parameters);
+        stack.age(self.mount, self.parameters)?;
+        let target = stack.mount(self.mount, seed)?;
+        workload.prepare(&target)?;
+        target.unmount()?;
+
+        let target = stack.mount(self.mount, seed)?;
+        target.fs().always_fsync(entry.sqlite && self.parameters.sqlite_fsync);
+        if entry.sqlite {
+            target.fs().use_barriers(self.parameters.barriers);
+        }
+        workload.open(&target)?;
+        target.sync_all()?;
+        Ok((target, workload))
+    }
+
     fn config(&self, entry: &Entry) -> Config {
         Config {
             journal_mode: journal_mode(entry, self.parameters),
             sqlite_fsync: entry.sqlite && self.parameters.sqlite_fsync,
+            barriers: barriers(entry, self.parameters),
             fill_percent: self.parameters.fill_percent,
             ..Config::of_mount(self.mount, self.parameters.seed)
         }
@@ -223,6 +252,11 @@ impl Simulation<'_> {
 
 pub(super) fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
     entry.sqlite.then(|| parameters.journal_mode.name().to_owned())
+}
+
+fn barriers(entry: &Entry, parameters: &Parameters) -> Option<String> {
+    let used = entry.sqlite && parameters.barriers != Barriers::None;
+    used.then(|| parameters.barriers.name().to_owned())
 }
 
 /// Operations of a run.

@@ -103,6 +103,7 @@ mod tests {
             alloc: None,
             fill_percent: None,
             sqlite_fsync: false,
+            barriers: None,
             policy: Some("clock".into()),
             flashlite: false,
             seed: 1,

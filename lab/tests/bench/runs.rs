@@ -10,6 +10,7 @@ use syncline_lab::bench::{
 };
 use syncline_lab::{Observer, Unobserved};
 use syncline_nand::Profile;
+use syncline_sqlite::Barriers;
 use syncline_testkit::e2fsck_clean;
 
 /// A run, and whether e2fsck finds the image it leaves clean.
@@ -28,6 +29,28 @@ fn on_stack(
     Arc::clone(&stack.memory).to_file(file.path()).unwrap();
     e2fsck_clean(file.path()).unwrap_or_else(|said| panic!("{workload}: {said}"));
     run
+}
+
+#[test]
+fn barriers_spare_flushes_and_cuts_take_whole_transactions() {
+    let name = "barriers_spare_flushes_and_cuts_take_whole_transactions";
+    let Some(image) = crate::common::image(name) else { return };
+    let (profile, mount) = (Profile::by_name("emmc-51").unwrap(), MountOptions::default());
+    let run = |barriers| {
+        let parameters =
+            Parameters { operations: Some(60), barriers, cuts: 4, ..Parameters::default() };
+        let simulation =
+            Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
+        let entry = find("sqlite/insert").unwrap()[0];
+        let run = simulation.run(entry, &Unobserved).unwrap();
+        let flushes = run.foreground.device.as_ref().unwrap().flushes;
+        (flushes, run.metrics.lost_transactions_max.unwrap())
+    };
+    // One transaction in DELETE mode is undone by its journal, which comes back.
+    assert_eq!(run(Barriers::None), (180, 1));
+    assert_eq!(run(Barriers::Order), (60, 1));
+    let (flushes, lost) = run(Barriers::All);
+    assert!(flushes == 0 && (1..10).contains(&lost), "{flushes} flushes, {lost} lost");
 }
 
 #[test]

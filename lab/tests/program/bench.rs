@@ -222,7 +222,7 @@ fn options_that_a_workload_does_not_read_are_refused() {
     for (workload, options) in [
         (["sqlite"].as_slice(), ["--network=usb", "--gap-max=3", "--contents=same", "--scale=3"]),
         (&["sqlite"], ["--solution=log-ram", "--flashlite=*", "--used", "--long"]),
-        (fileio, ["--journal-mode=wal", "--synchronous=off", "--sqlite-fsync", "--trace=t"]),
+        (fileio, ["--journal-mode=wal", "--barriers=all", "--sqlite-fsync", "--cuts=3"]),
         (&["create", "--size=64"], ["--journal-mode=wal", "--network=usb", "--used", "--ordered"]),
         (
             &["several", "create"],

@@ -158,7 +158,7 @@ impl Buffer {
             return Err(BufferError::ReadOnly);
         }
         has_a_page(below.size_bytes)?;
-        let geometry = Geometry { volatile_cache: true, fua: true, ..below };
+        let geometry = Geometry { volatile_cache: true, fua: true, barrier: false, ..below };
         let same_medium = log.as_ref().is_some_and(|area| area.same_medium);
         if log.is_some() {
             // What a killed process wrote to its place may still be volatile.

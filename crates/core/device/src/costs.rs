@@ -161,7 +161,10 @@ impl Sums {
 
     /// Adds the writes of a batch. True if it ended the interval.
     fn add(&mut self, batch: &[Request<'_>], took_ns: u64) -> bool {
-        let is_part = |request: &Request<'_>| matches!(request.op, Op::Write { .. } | Op::Flush);
+        // A barrier does not wait for what was written.
+        let is_part = |request: &Request<'_>| {
+            matches!(request.op, Op::Write { .. } | Op::Flush) && !request.is_barrier()
+        };
         if !batch.iter().all(is_part) {
             return false;
         }

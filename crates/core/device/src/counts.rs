@@ -47,6 +47,8 @@ counters! {
         fua_writes,
         /// Flush commands, those included that stand in for FUA where the device has none.
         flushes,
+        /// Cache barriers, which are no flushes.
+        barriers,
         /// Discard commands.
         discards,
         /// Bytes discarded.
@@ -104,6 +106,11 @@ impl Counts {
     /// Write commands of every kind.
     pub fn write_requests(&self) -> u64 {
         self.sum(|k| k.write_requests)
+    }
+
+    /// Cache barriers of every kind.
+    pub fn barriers(&self) -> u64 {
+        self.sum(|k| k.barriers)
     }
 
     /// Bytes written, every kind.

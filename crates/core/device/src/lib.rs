@@ -15,7 +15,8 @@
 //! - A completed write without `fua` may be lost by a power cut until a later `Flush` completes.
 //!   A completed `fua` write is durable. Sectors (512 B) are atomic, nothing larger is.
 //! - A `Flush` covers the writes that completed before it was submitted. It stands alone in a
-//!   batch.
+//!   batch. One that is [`Durability::Ordered`] only keeps them before all later ones, where
+//!   [`Geometry::barrier`] says so; to all other devices it is a flush.
 //! - Nothing in here reads a clock or starts a thread, except the wall [`Clock`] and the file
 //!   device.
 //!
@@ -91,6 +92,8 @@ pub struct Geometry {
     /// True if `fua` writes are durable on completion without a flush of everything else. If false,
     /// the caller must send a `fua` write as write + flush.
     pub fua: bool,
+    /// True if a flush with [`Durability::Ordered`] only orders: a cache barrier.
+    pub barrier: bool,
     /// True if discard has an effect.
     pub discard: bool,
     /// True if the device refuses writes.
@@ -106,6 +109,7 @@ impl Geometry {
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: true,
             fua: false,
+            barrier: false,
             discard: false,
             read_only: false,
         }
@@ -238,6 +242,18 @@ pub trait BlockDevice: Send + Sync {
             return Ok(());
         }
         self.submit(&mut [Request { offset_bytes: 0, op: Op::Flush, origin }])
+    }
+
+    /// Orders every completed write before all later ones: a cache barrier, which waits for
+    /// nothing, or a flush of a device without one. Discards are not ordered.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn order(&self, origin: Origin) -> Result<(), DeviceError> {
+        match self.geometry().barrier {
+            true => self.flush(Origin { durability: Durability::Ordered, ..origin }),
+            false => self.flush(origin),
+        }
     }
 
     /// Tells the device that `len_bytes` at `offset_bytes` are not needed any more.

@@ -78,7 +78,7 @@ impl State {
         self.burst_sectors = 0;
     }
 
-    fn count(&mut self, request: &Request<'_>, has_fua: bool) {
+    fn count(&mut self, request: &Request<'_>, geometry: Geometry) {
         let len = request.len_bytes();
         let counts = self.counts.kind_mut(request.origin.kind);
         match request.op {
@@ -90,13 +90,14 @@ impl State {
                 counts.write_requests += 1;
                 counts.written_bytes += len;
                 counts.fua_writes += u64::from(fua);
-                counts.flushes += u64::from(fua && !has_fua);
+                counts.flushes += u64::from(fua && !geometry.fua);
                 if request.offset_bytes != self.burst_end_bytes {
                     self.end_burst();
                 }
                 self.burst_sectors += len / SECTOR_BYTES;
                 self.burst_end_bytes = request.offset_bytes.saturating_add(len);
             }
+            Op::Flush if geometry.barrier && request.is_barrier() => counts.barriers += 1,
             Op::Flush => counts.flushes += 1,
             Op::Discard { .. } => {
                 counts.discards += 1;
@@ -178,7 +179,7 @@ impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
         {
             let mut state = self.state.lock();
             for request in batch.iter() {
-                state.count(request, self.geometry.fua);
+                state.count(request, self.geometry);
                 let Some(clock) = &self.clock else { continue };
                 if state.events.len() < self.events_max {
                     state.events.push(event(request, clock.now_ns()));

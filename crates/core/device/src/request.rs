@@ -22,7 +22,7 @@ pub enum Kind {
     Other,
 }
 
-/// Durability that a completed, flushed write must have.
+/// Durability that a completed, flushed write must have, or that a flush must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// A flush makes it durable.
@@ -30,6 +30,9 @@ pub enum Durability {
     /// May stay volatile across flushes (chosen files only). A flush that is `Relaxed` itself
     /// covers such data as well.
     Relaxed,
+    /// Of a flush only: the device need not wait. After a power cut nothing that was written after
+    /// it is there without everything that it covers. A device that knows nothing of it flushes.
+    Ordered,
 }
 
 /// Expected lifetime of written bytes, in the words of `F_SET_RW_HINT` (`fcntl(2)`). A device with
@@ -113,6 +116,11 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// True for a flush that only has to order.
+    pub fn is_barrier(&self) -> bool {
+        matches!(self.op, Op::Flush) && self.origin.durability == Durability::Ordered
+    }
+
     /// Length in bytes; zero for a flush.
     pub fn len_bytes(&self) -> u64 {
         match &self.op {

@@ -44,7 +44,11 @@ impl Journal {
         let expired = state.write_back.is_expired(now_ns, self.dirty_expire_ns());
         // In eager mode the file system decides: `checkpoint_step`.
         let write_back = !self.is_eager() && expired;
+        let ordered = self.ordered_due_ns(&state).is_some_and(|due_ns| now_ns >= due_ns);
         drop(state);
+        if ordered {
+            self.flush_ordered()?;
+        }
         if let Some(tid) = due {
             self.commit(tid)?;
         }
@@ -65,10 +69,13 @@ impl Journal {
             running.map(|r| r.started_ns.saturating_add(self.options.commit_interval_ns));
         let dirtied_ns = state.write_back.dirtied_ns;
         let expire_ns = dirtied_ns.map(|d| d.saturating_add(self.dirty_expire_ns()));
-        match (commit_ns, expire_ns) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [commit_ns, expire_ns, self.ordered_due_ns(&state)].into_iter().flatten().min()
+    }
+
+    /// When transactions that are ordered only have to be durable.
+    fn ordered_due_ns(&self, state: &State) -> Option<u64> {
+        let since_ns = state.deferred.unflushed_ns.filter(|_| !self.flushes.all_durable());
+        since_ns.map(|ns| ns.saturating_add(self.options.commit_interval_ns))
     }
 
     /// Writes every committed block in place that is not part of the running transaction, without a
@@ -211,7 +218,7 @@ impl Journal {
         let free = {
             let mut state = self.state.lock();
             state.ring.restart(next_sequence);
-            state.deferred.release_before(next_sequence)
+            state.deferred.release_before(next_sequence, self.flushes.all_durable())
         };
         free.into_iter().for_each(|run| run());
         Ok(())

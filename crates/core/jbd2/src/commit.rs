@@ -46,7 +46,10 @@ impl Journal {
         if self.options.owner_commits {
             return Err(JournalError::Usage("the owner of the journal commits as a whole"));
         }
-        self.commit_inner(tid, false)
+        let committed = self.commit_inner(tid, false)?;
+        let flushed = committed.flushed || !self.flushes.all_durable();
+        self.flush_ordered()?;
+        Ok(Committed { flushed, ..committed })
     }
 
     /// As [`Journal::commit`], but ends the transaction even if its handles have done nothing yet:
@@ -274,7 +277,11 @@ impl Journal {
         for &block in &frozen.forgotten {
             self.buffers.drop_forgotten(block);
         }
+        let all_durable = self.flushes.all_durable();
+        if !all_durable && state.deferred.unflushed_ns.is_none() {
+            state.deferred.unflushed_ns = Some(self.clock.now_ns());
+        }
         let State { deferred, ring, .. } = &mut **state;
-        deferred.admit(frozen.callbacks, ring)
+        deferred.admit(frozen.callbacks, ring, all_durable)
     }
 }

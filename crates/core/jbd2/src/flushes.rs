@@ -1,4 +1,5 @@
-//! Numbers of device flushes: whether one that began after some moment is over.
+//! Numbers of device flushes: whether one that began after some moment is over, and whether
+//! transactions wait for one that cache barriers have ordered only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Flushes {
     begun: AtomicU64,
     done: AtomicU64,
+    /// Flush that makes the transactions durable that are ordered only.
+    ordered: AtomicU64,
 }
 
 impl Flushes {
@@ -25,6 +28,16 @@ impl Flushes {
         self.done.fetch_max(number, Ordering::SeqCst);
     }
 
+    /// A transaction that is in the log now is ordered, and the next flush makes it durable.
+    pub(crate) fn note_ordered(&self) {
+        self.ordered.store(self.next(), Ordering::SeqCst);
+    }
+
+    /// True if every transaction in the log is durable.
+    pub(crate) fn all_durable(&self) -> bool {
+        self.is_over(self.ordered.load(Ordering::SeqCst))
+    }
+
     /// True if flush `number`, or one that began later, is over. Number 0 stands for none.
     pub(crate) fn is_over(&self, number: u64) -> bool {
         number <= self.done.load(Ordering::SeqCst)
@@ -34,6 +47,19 @@ impl Flushes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flush_under_way_does_not_cover_what_is_ordered_meanwhile() {
+        let flushes = Flushes::default();
+        assert!(flushes.all_durable());
+        let first = flushes.begin();
+        flushes.note_ordered();
+        flushes.end(first);
+        assert!(!flushes.all_durable());
+        let second = flushes.begin();
+        flushes.end(second);
+        assert!(flushes.all_durable());
+    }
 
     #[test]
     fn only_a_flush_that_began_later_counts() {

@@ -14,6 +14,8 @@
 //! - One transaction is in flight at a time: callers that come meanwhile share the next group
 //!   commit.
 //! - The running transaction goes on: its other sets are not written and not waited for.
+//! - [`Journal::order_sets`] does the same with cache barriers for flushes. One caller of `sync`
+//!   among those of a group commit makes it durable for all.
 //! - A set that depends on data written in place is preceded by a flush, unless one has happened
 //!   since ([`crate::Handle::require_flush`]).
 //!
@@ -42,6 +44,8 @@ pub(crate) struct Requests {
     seeds: Vec<Member>,
     /// One of the callers needs a flush even if there is nothing to log.
     flush: bool,
+    /// One of the callers needs more than order.
+    durable: bool,
     /// Duration of the last group commit's device requests, in nanoseconds.
     pub(crate) took_ns: u64,
 }
@@ -55,11 +59,33 @@ impl Journal {
     /// # Errors
     /// As [`Journal::commit`].
     pub fn sync(&self, seeds: &[Member], flush: bool) -> Result<(), JournalError> {
+        self.sync_or_order(seeds, flush, true)
+    }
+
+    /// As [`Journal::sync`] on a device with a cache barrier, without waiting for the cells: after
+    /// a power cut nothing that is written after this call is there without all that `sync` would
+    /// have made durable. That is so at the next flush, and [`Journal::tick`] flushes after the
+    /// commit interval. Blocks that were freed with it stay held until then, since a discard would
+    /// not be ordered.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub fn order_sets(&self, seeds: &[Member], flush: bool) -> Result<(), JournalError> {
+        self.sync_or_order(seeds, flush, !self.dev.geometry().barrier)
+    }
+
+    fn sync_or_order(
+        &self,
+        seeds: &[Member],
+        flush: bool,
+        durable: bool,
+    ) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         state.check()?;
         let number = state.turns.join_group();
         state.requests.seeds.extend_from_slice(seeds);
         state.requests.flush |= flush;
+        state.requests.durable |= durable;
         loop {
             match turns::await_group(&mut self.at_turn(&mut state), number) {
                 GroupTurn::Over => return Ok(()),
@@ -84,15 +110,18 @@ impl Journal {
         self.lock_running(state, before)?;
         let number = state.turns.begin_group();
         let started_ns = self.clock.now_ns();
-        let flush = std::mem::take(&mut state.requests.flush);
+        let durable = std::mem::take(&mut state.requests.durable);
+        let flush =
+            std::mem::take(&mut state.requests.flush) || durable && !self.flushes.all_durable();
         let (mut frozen, whole) = self.take_sets(state);
-        frozen.only_record = !flush;
+        (frozen.only_record, frozen.ordered) = (!flush, !durable);
         self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
         // Full commits that let this one pass wait for its end from now on.
         self.signals.turn.notify_all();
         let written = if flush && !frozen.has_record() {
-            MutexGuard::unlocked(state, || self.flush()).map(|()| None)
+            MutexGuard::unlocked(state, || if durable { self.flush() } else { self.order() })
+                .map(|()| None)
         } else {
             self.write_if_any(state, &frozen)
         };

@@ -7,6 +7,7 @@
 //!
 //!  with Checksums::V1Async:  [descriptor + copies]...[commit block]  one write | flush
 //!  with Checksums::Packed:   [packed record]                         one write | flush
+//!  ordered only: a cache barrier for each flush of the last two
 //! ```
 //!
 //! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the
@@ -133,17 +134,28 @@ impl Journal {
             self.start_log(place, true)?;
         }
         let blocks = record.chunks(self.log.block_size as usize);
-        if frozen.only_record && self.dev.geometry().fua {
+        if frozen.only_record && !frozen.ordered && self.dev.geometry().fua {
             return self.write_log(place.first_block, blocks, true);
         }
         self.write_log(place.first_block, blocks, false)?;
+        self.end_record(frozen)
+    }
+
+    fn end_record(&self, frozen: &Frozen) -> Result<(), JournalError> {
+        if frozen.ordered {
+            return self.order();
+        }
         self.note_flush_started();
         self.flush()
     }
 
     /// Extents of data that was written in place must not be older than that data.
     fn flush_before(&self, frozen: &Frozen) -> Result<(), JournalError> {
-        if self.flushes.is_over(frozen.flush) { Ok(()) } else { self.flush() }
+        match self.flushes.is_over(frozen.flush) {
+            true => Ok(()),
+            false if frozen.ordered => self.order(),
+            false => self.flush(),
+        }
     }
 
     /// Writes body, flush, commit block. Returns for each block of the record whether it is zeroed.
@@ -178,8 +190,7 @@ impl Journal {
                 body.iter().map(|b| b.bytes()).chain([&*commit_block]),
                 false,
             )?;
-            self.note_flush_started();
-            self.flush()?;
+            self.end_record(frozen)?;
             return Ok(Vec::new());
         }
         let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*zeroes));
@@ -221,6 +232,30 @@ impl Journal {
         let number = self.flushes.begin();
         self.dev.flush(LOG)?;
         self.flushes.end(number);
+        Ok(())
+    }
+
+    /// Orders what was written before all later writes, and remembers that it is not durable.
+    pub(crate) fn order(&self) -> Result<(), JournalError> {
+        self.dev.order(LOG)?;
+        self.flushes.note_ordered();
+        Ok(())
+    }
+
+    /// Makes transactions durable that are ordered only.
+    pub(crate) fn flush_ordered(&self) -> Result<(), JournalError> {
+        if !self.flushes.all_durable() {
+            self.flush().map_err(|error| self.latch(error))?;
+        }
+        let free = {
+            let mut state = self.state.lock();
+            // Another one may have been ordered meanwhile.
+            match self.flushes.all_durable() {
+                true => state.deferred.take_unflushed(),
+                false => Vec::new(),
+            }
+        };
+        free.into_iter().for_each(|run| run());
         Ok(())
     }
 

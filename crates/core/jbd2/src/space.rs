@@ -119,7 +119,7 @@ impl Journal {
         let free = {
             let mut state = self.state.lock();
             state.ring.pop_before(tail.sequence);
-            state.deferred.release_before(tail.sequence)
+            state.deferred.release_before(tail.sequence, self.flushes.all_durable())
         };
         self.signals.turn.notify_all();
         free.into_iter().for_each(|run| run());

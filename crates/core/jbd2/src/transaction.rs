@@ -109,6 +109,8 @@ pub(crate) struct Frozen {
     /// No caller needs in-place writes to become durable with it: with FUA the record needs no
     /// flush.
     pub(crate) only_record: bool,
+    /// No caller needs it to be durable: a cache barrier ends it.
+    pub(crate) ordered: bool,
 }
 
 /// Sets on their way out of the running transaction.

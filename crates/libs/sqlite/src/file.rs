@@ -2,7 +2,7 @@
 //!
 //! The calls are those of SQLite's own unix VFS, so that the file system below sees the same
 //! sequence as on Linux:
-//! - xSync is fdatasync whatever the flags. `SQLITE_SYNC_FULL` asks for more only on macOS
+//! - xSync is fdatasync whatever the flags, or a barrier ([`VolumeFs::use_barriers`]). `SQLITE_SYNC_FULL` asks for more only on macOS
 //!   (`F_FULLFSYNC`); `SQLITE_SYNC_DATAONLY` is what fdatasync does already.
 //! - The first xSync of a journal or WAL opened with CREATE also syncs its directory (unix VFS:
 //!   `UNIXFILE_DIRSYNC`), so that the name survives a power cut.
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rusqlite::ffi;
 use syncline_fs::{FsError, InodeRef};
 
+use crate::barriers::Purpose;
 use crate::batch::Batch;
 use crate::locks::{LockTable, NONE};
 use crate::shm::ShmTable;
@@ -42,6 +43,7 @@ pub struct VfsFile {
     /// The directory to be made durable at the first sync.
     pub(crate) new_in: Option<InodeRef>,
     pub(crate) read_only: bool,
+    pub(crate) purpose: Purpose,
     /// Set if the last connection is to leave the WAL behind.
     pub(crate) persists_wal: bool,
     /// A batch that SQLite has begun.
@@ -111,6 +113,7 @@ impl VfsFile {
             batch.push(at, from);
             return Ok(());
         }
+        self.purpose.note_write(at, from);
         let done = self.fs.write(&self.inode, at, from);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_WRITE))
     }
@@ -144,20 +147,28 @@ impl VfsFile {
         }
     }
 
-    pub(crate) fn truncate(&self, size: i64) -> Result<(), Code> {
+    pub(crate) fn truncate(&mut self, size: i64) -> Result<(), Code> {
         self.check_process()?;
-        let done = self.fs.truncate(&self.inode, offset(size)?);
+        let size = offset(size)?;
+        self.purpose.note_truncate(size);
+        let done = self.fs.truncate(&self.inode, size);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_TRUNCATE))
     }
 
     pub(crate) fn sync(&mut self) -> Result<(), Code> {
         self.check_process()?;
-        let done = self.fs.fsync(&self.inode, true);
+        let is_order = self.purpose.take_order(self.fs.barriers());
+        let sync = |inode: &InodeRef| match is_order {
+            true => self.fs.fdatabarrier(inode),
+            false => self.fs.fsync(inode, true),
+        };
+        let done = sync(&self.inode);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_FSYNC))?;
-        if let Some(dir) = self.new_in.take() {
-            let done = self.fs.fsync(&dir, true);
+        if let Some(dir) = &self.new_in {
+            let done = sync(dir);
             done.map_err(|err| code(&err, ffi::SQLITE_IOERR_DIR_FSYNC))?;
         }
+        self.new_in = None;
         Ok(())
     }
 

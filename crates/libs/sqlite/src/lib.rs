@@ -5,6 +5,7 @@
 //!                   |
 //!                state.rs: open, delete, access      file.rs: read, write, sync, lock
 //!                   |                                batch.rs: batch-atomic writes, until commit
+//!                   |                                barriers.rs: syncs that need order only
 //!                   |                                shm.rs: memory of connections in WAL mode
 //!                   |
 //!                VolumeFs ── Volume
@@ -33,6 +34,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(target_family = "wasm", allow(dead_code, reason = "parts that the extension calls"))]
 
+mod barriers;
 mod batch;
 mod error;
 #[cfg(not(target_family = "wasm"))]
@@ -47,6 +49,7 @@ mod state;
 mod vfs;
 mod volume_fs;
 
+pub use barriers::Barriers;
 pub use error::{Result, VfsError};
 pub use ffi::{allow_host_atomic, offers_atomic, seed_sqlite};
 pub use vfs::SqliteVfs;

@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::ffi;
 use syncline_fs::{Create, FsError};
 
+use crate::barriers::{Barriers, Purpose};
 use crate::file::{Code, VfsFile};
 use crate::locks::LockTable;
 use crate::shm::ShmTable;
@@ -108,6 +109,7 @@ impl State {
             owner,
             new_in,
             read_only,
+            purpose: Purpose::new(flags),
             persists_wal: false,
             batch: None,
             opened_in: self.forks.map(|forks| (forks, forks.load(Ordering::Relaxed))),
@@ -129,7 +131,11 @@ impl State {
         }
         if sync_dir {
             let dir = fs.parent(path).map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
-            fs.fsync(&dir, true).map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
+            let done = match fs.barriers() {
+                Barriers::All => fs.fdatabarrier(&dir),
+                Barriers::None | Barriers::Order => fs.fsync(&dir, true),
+            };
+            done.map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
         }
         Ok(())
     }

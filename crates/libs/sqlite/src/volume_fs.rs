@@ -10,12 +10,13 @@
 //! virtual run has one thread and one device. Bytes that the application reads and writes are
 //! counted. Paths are relative to the root of the volume. Tested through everything above it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use syncline_device::Clock;
 use syncline_fs::{Create, FsError, InodeRef, RenameFlags, Result, Volume};
 
+use crate::barriers::Barriers;
 use crate::batch::Batch;
 
 /// Bytes an application moved.
@@ -61,6 +62,7 @@ pub struct VolumeFs {
     calls: AtomicU64,
     always_fsync: AtomicBool,
     offers_atomic: AtomicBool,
+    barriers: AtomicU8,
     background: OnceLock<Background>,
     background_ns: AtomicU64,
 }
@@ -78,6 +80,7 @@ impl VolumeFs {
             calls: 0.into(),
             always_fsync: false.into(),
             offers_atomic: false.into(),
+            barriers: (Barriers::None as u8).into(),
             background: OnceLock::new(),
             background_ns: 0.into(),
         }
@@ -116,6 +119,17 @@ impl VolumeFs {
     /// a journal mode is what its name says.
     pub fn offer_atomic(&self, offer: bool) {
         self.offers_atomic.store(offer, Ordering::Relaxed);
+    }
+
+    /// From now on these syncs of SQLite are barriers.
+    pub fn use_barriers(&self, barriers: Barriers) {
+        self.barriers.store(barriers as u8, Ordering::Relaxed);
+    }
+
+    /// Syncs of SQLite that are barriers.
+    pub fn barriers(&self) -> Barriers {
+        let number = usize::from(self.barriers.load(Ordering::Relaxed));
+        Barriers::ALL.get(number).copied().unwrap_or_default()
     }
 
     /// Reports whether SQLite is offered atomic writes.
@@ -289,6 +303,15 @@ impl VolumeFs {
         self.charge_syscall();
         let datasync = datasync && !self.always_fsync.load(Ordering::Relaxed);
         self.volume.fsync(inode, datasync)
+    }
+
+    /// fdatabarrier.
+    ///
+    /// # Errors
+    /// As [`Volume::fdatabarrier`].
+    pub fn fdatabarrier(&self, inode: &InodeRef) -> Result<()> {
+        self.charge_syscall();
+        self.volume.fdatabarrier(inode)
     }
 
     /// syncfs.

@@ -263,6 +263,21 @@ impl File {
         Ok(())
     }
 
+    /// Orders the data of the file before everything that is changed later, without waiting where
+    /// the device has a cache barrier ([`crate::Geometry::barrier`]): after a power cut nothing of
+    /// the latter is there without all of the former. With `sync=ordered`, and on devices without a
+    /// barrier, as [`File::sync`] with `data_only`.
+    ///
+    /// # Errors
+    /// As [`File::sync`].
+    pub fn barrier(&self) -> Result<()> {
+        let (volume, inode) = (self.disk.in_use()?, self.node()?);
+        if self.disk.for_change().is_ok() {
+            volume.fdatabarrier(&inode)?;
+        }
+        Ok(())
+    }
+
     /// Ends the file, as dropping it does, and says what the end of it found.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ pub struct Counters {
     pub writes: u64,
     /// Flush commands.
     pub flushes: u64,
+    /// Cache barriers.
+    pub barriers: u64,
     /// Discard commands.
     pub discards: u64,
     /// Bytes the host read.
@@ -82,7 +84,7 @@ impl Counters {
     /// Difference since `earlier` was taken.
     pub fn since(&self, earlier: &Counters) -> Counters {
         difference!(self, earlier;
-            reads, writes, flushes, discards, read_bytes, written_bytes, host_units,
+            reads, writes, flushes, barriers, discards, read_bytes, written_bytes, host_units,
             coalesced_units, page_programs, programmed_bytes, padded_units, page_reads, rmw_reads,
             gc_copies, wear_moves, gc_runs, merge_copies, switch_merges,
             partial_merges, full_merges, stream_opens, stream_closes, map_reads,

@@ -9,15 +9,16 @@
 //! Promises: contents are exactly what the backing would hold; time passes only in the clock; every
 //! command of the batch is given to the model in the order of the batch, and the flush goes to the
 //! backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy
-//! was still in the write buffer fall back to what they held at the last flush. Discarded sectors
-//! read what the backing's discard leaves. Tested in `tests/it/device.rs` and `tests/it/nexus7.rs`.
+//! was still in the write buffer fall back to what they held at the last flush, in the order of
+//! cache barriers (`undo.rs`). Discarded sectors read what the backing's discard leaves; discards
+//! are not ordered. Tested in `tests/it/device.rs` and `tests/it/nexus7.rs`.
 
 use crate::counters::{Counters, Report};
 use crate::profile::Profile;
 use crate::sim::Simulator;
+use crate::undo::Undo;
 use crate::{NandError, geometry::Layout};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin, Request,
@@ -39,9 +40,8 @@ pub struct NandDevice {
 struct State {
     simulator: Simulator,
     power: bool,
-    /// Content of each unit when it was last durable, for units written since; `None`: cuts are not
-    /// wanted and nothing is remembered.
-    undo: Option<BTreeMap<u32, Vec<u8>>>,
+    /// `None`: cuts are not wanted and nothing is remembered.
+    undo: Option<Undo>,
     /// Units remembered before those that became durable are forgotten. Twice what can be
     /// volatile, so that the scan is rare and the memory bounded.
     undo_units_max: usize,
@@ -61,6 +61,7 @@ impl NandDevice {
             max_request_bytes: below.max_request_bytes.min(MAX_REQUEST_BYTES),
             volatile_cache: profile.buffer.is_volatile(),
             fua: profile.buffer.fua || !profile.buffer.is_volatile(),
+            barrier: profile.buffer.barrier && profile.buffer.is_volatile(),
             discard: below.discard,
             read_only: below.read_only,
         };
@@ -79,7 +80,7 @@ impl NandDevice {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, NandError> {
         let device = NandDevice::new(profile, backing, clock)?;
-        device.state.lock().undo = Some(BTreeMap::new());
+        device.state.lock().undo = Some(Undo::default());
         Ok(device)
     }
 
@@ -141,11 +142,9 @@ impl NandDevice {
         let unit_bytes = state.simulator.layout().unit_bytes;
         let mut lost = 0;
         if let Some(undo) = &mut state.undo {
-            for (unit, old) in std::mem::take(undo) {
-                if !state.simulator.durable(unit, now_ns) {
-                    self.backing.write(u64::from(unit) * unit_bytes, &old, CUT)?;
-                    lost += 1;
-                }
+            for (unit, old) in undo.take_back(&state.simulator, now_ns) {
+                self.backing.write(u64::from(unit) * unit_bytes, &old, CUT)?;
+                lost += 1;
             }
         }
         state.simulator.power_cycle();
@@ -174,22 +173,24 @@ impl NandDevice {
     }
 
     /// Remembers what the units of a range hold, unless a durable version is remembered already.
-    fn remember(&self, state: &mut State, r: &Request<'_>) -> Result<(), DeviceError> {
-        let touched = state.simulator.touched_units(r.offset_bytes, r.len_bytes());
-        let (Some(undo), Some((first, units))) = (&mut state.undo, touched) else {
+    fn remember(&self, state: &mut State, r: &Request<'_>, now_ns: u64) -> Result<(), DeviceError> {
+        let State { simulator, undo, .. } = state;
+        let touched = simulator.touched_units(r.offset_bytes, r.len_bytes());
+        let (Some(undo), Some((first, units))) = (undo, touched) else {
             return Ok(());
         };
-        let unit_bytes = state.simulator.layout().unit_bytes;
-        for unit in first..first + units {
-            if let std::collections::btree_map::Entry::Vacant(entry) = undo.entry(unit) {
-                let offset = u64::from(unit) * unit_bytes;
-                let len = unit_bytes.min(self.geometry.size_bytes - offset);
-                let mut old = vec![0; len as usize];
-                self.backing.read(offset, &mut old, CUT)?;
-                entry.insert(old);
-            }
-        }
-        Ok(())
+        let unit_bytes = simulator.layout().unit_bytes;
+        undo.remember(first..first + units, simulator, now_ns, |unit| {
+            let offset = u64::from(unit) * unit_bytes;
+            let mut old = vec![0; unit_bytes.min(self.geometry.size_bytes - offset) as usize];
+            self.backing.read(offset, &mut old, CUT)?;
+            Ok(old)
+        })
+    }
+
+    /// True if a request is a barrier to this device.
+    fn is_barrier(&self, r: &Request<'_>) -> bool {
+        self.geometry.barrier && r.is_barrier()
     }
 
     /// Gives the batch to the model; returns when its last command is done.
@@ -204,40 +205,36 @@ impl NandDevice {
                     let fua = *fua && self.geometry.fua;
                     simulator.write_with_life(now_ns, offset, len, fua, r.origin.life)
                 }
+                Op::Flush if self.is_barrier(r) => simulator.barrier(now_ns),
                 Op::Flush => simulator.flush(now_ns),
                 Op::Discard { .. } => simulator.discard(now_ns, offset, len),
             };
             done_ns = done_ns.max(done);
-            state.forget(r, self.geometry.fua, done);
+            self.forget(state, r, done);
         }
         done_ns
     }
-}
 
-impl State {
     /// Drops what a command made durable from the undo list.
-    fn forget(&mut self, r: &Request<'_>, device_has_fua: bool, done_ns: u64) {
-        let Some(undo) = &mut self.undo else { return };
-        let simulator = &self.simulator;
+    fn forget(&self, state: &mut State, r: &Request<'_>, done_ns: u64) {
+        let State { simulator, undo: Some(undo), undo_units_max, .. } = state else { return };
         let units = match &r.op {
-            Op::Flush => {
-                undo.clear();
-                return;
+            Op::Flush if self.is_barrier(r) => return undo.barrier(simulator, done_ns),
+            Op::Flush => return undo.clear(),
+            // It drains the buffer.
+            Op::Write { fua: true, .. } if self.geometry.fua && self.geometry.barrier => {
+                return undo.clear();
             }
-            Op::Write { fua, .. } if *fua && device_has_fua => {
+            Op::Write { fua: true, .. } if self.geometry.fua => {
                 simulator.touched_units(r.offset_bytes, r.len_bytes())
             }
             Op::Discard { .. } => simulator.whole_units(r.offset_bytes, r.len_bytes()),
             _ => None,
         };
         if let Some((first, units)) = units {
-            for unit in first..first + units {
-                undo.remove(&unit);
-            }
+            undo.forget(first..first + units);
         }
-        if undo.len() > self.undo_units_max {
-            undo.retain(|unit, _| !simulator.durable(*unit, done_ns));
-        }
+        undo.trim(*undo_units_max, simulator, done_ns);
     }
 }
 
@@ -255,7 +252,7 @@ impl BlockDevice for NandDevice {
         }
         let done_ns = if state.undo.is_some() {
             for r in batch.iter().filter(|r| matches!(r.op, Op::Write { .. })) {
-                self.remember(&mut state, r)?;
+                self.remember(&mut state, r, now_ns)?;
             }
             self.backing.submit(batch)?;
             let done_ns = self.model(&mut state, batch, now_ns);

@@ -25,7 +25,8 @@
 //! by copying, pads its page and writes its map. That, not the random place by itself, is why small
 //! random writes are slow. Maps are cached by segment. When free superblocks run out the one with
 //! fewest valid units is copied and erased while the host waits. A flush drains the buffer and adds
-//! the controller's own time. Cheaper controllers map whole superblocks and keep a few log blocks:
+//! the controller's own time; a cache
+//! barrier keeps what it holds in order instead, and waits for nothing. Cheaper controllers map whole superblocks and keep a few log blocks:
 //! BAST, FAST and block mapping, with merges counted by kind ([`ftl`]). Everything is integer
 //! nanoseconds and seeded: equal requests give equal times, counts and wear on every machine.
 //!
@@ -53,6 +54,7 @@ mod profile;
 mod sim;
 pub mod streams;
 mod timing;
+mod undo;
 
 pub use counters::{Counters, Latencies, LatencyReport, Report, Wear};
 pub use device::NandDevice;

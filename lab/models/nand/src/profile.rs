@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
-//! `[slc]` and `[energy]`, and three keys that came later, `dispatch_us` (0), `protected` (false)
-//! and `handles` (1).
+//! `[slc]` and `[energy]`, and four keys that came later, `dispatch_us` (0), `protected` (false),
+//! `barrier` (false) and `handles` (1).
 //! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
 //! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
 //! This file is long because it declares every key and lists every built-in profile.
@@ -196,6 +196,10 @@ pub struct BufferParameters {
     /// and a flush waits for nothing.
     #[serde(default)]
     pub protected: bool,
+    /// True if a cache barrier orders writes without a flush, as eMMC 5.1 has it. Only schemes
+    /// that can put a unit anywhere, without an SLC write cache, have one.
+    #[serde(default)]
+    pub barrier: bool,
 }
 
 impl BufferParameters {
@@ -461,6 +465,10 @@ impl Profile {
         check("wear_gap", self.ftl.wear_gap, 0, 1 << 20)?;
         check("buffer_kib", self.buffer.buffer_kib, 0, 1 << 20)?;
         self.slc.as_ref().map_or(Ok(()), SlcParameters::validate)?;
+        if self.buffer.barrier && (self.ftl.mapping.by_superblock() || self.slc.is_some()) {
+            let reason = "only page, zone and dftl mapping without [slc] have one".to_owned();
+            return Err(NandError::BadValue { key: "barrier", reason });
+        }
         check("queue_depth", self.host.queue_depth, 1, 1024)?;
         check("request_us", self.host.request_us, 0, 1_000_000)?;
         check("syscall_us", self.host.syscall_us, 0, 1_000_000)?;

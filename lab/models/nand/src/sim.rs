@@ -130,6 +130,16 @@ impl Simulator {
         self.finish(place, FLUSH, now_ns, done_ns)
     }
 
+    /// A cache barrier at `now_ns`; returns when the controller has taken the command. It takes no
+    /// other time, as no source has one.
+    pub fn barrier(&mut self, now_ns: u64) -> u64 {
+        let (place, at_ns) = self.start(now_ns);
+        self.flash.counters.barriers += 1;
+        self.ftl.barrier();
+        self.free(place, at_ns);
+        at_ns
+    }
+
     /// A discard command at `now_ns`. Unmaps the units that lie wholly in the range.
     pub fn discard(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
         let (place, at_ns) = self.start(now_ns);
@@ -161,7 +171,18 @@ impl Simulator {
 
     /// True if the newest copy of a unit would survive a power cut at `now_ns`.
     pub fn durable(&self, unit: u32, now_ns: u64) -> bool {
-        self.protected || unit >= self.flash.layout.host_units || self.ftl.durable(unit, now_ns)
+        self.volatile_page(unit, now_ns).is_none()
+    }
+
+    /// As [`Ftl::volatile_page`].
+    pub(crate) fn volatile_page(&self, unit: u32, now_ns: u64) -> Option<u32> {
+        let is_known = !self.protected && unit < self.flash.layout.host_units;
+        is_known.then(|| self.ftl.volatile_page(unit, now_ns)).flatten()
+    }
+
+    /// As [`Ftl::is_page_volatile`].
+    pub(crate) fn is_page_volatile(&self, page: u32, now_ns: u64) -> bool {
+        !self.protected && self.ftl.is_page_volatile(page, now_ns)
     }
 
     /// Power off and on: the buffer and the open streams are lost. What of the contents is lost is
@@ -274,10 +295,15 @@ impl Simulator {
         (place, at_ns + self.command_ns)
     }
 
-    fn finish(&mut self, place: usize, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
+    /// The place of the queue is free from `done_ns` on.
+    fn free(&mut self, place: usize, done_ns: u64) {
         if let Some(ns) = self.queue_ns.get_mut(place) {
             *ns = done_ns;
         }
+    }
+
+    fn finish(&mut self, place: usize, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
+        self.free(place, done_ns);
         self.latencies[kind].record(done_ns - now_ns);
         done_ns
     }

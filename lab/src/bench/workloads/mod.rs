@@ -19,8 +19,9 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::latency::Timer;
 pub use fjord::{APPLICATIONS, applications};
-pub use sqlite::{JournalMode, Synchronous};
-pub(crate) use sqlite::{close, connect_to};
+pub(crate) use sqlite::{DATABASE, close, connect_to};
+pub use sqlite::{INSERT_NAME, JournalMode, Synchronous};
+use syncline_sqlite::Barriers;
 
 use crate::bench::target::Target;
 use crate::error::{LabError, Result};
@@ -45,6 +46,10 @@ pub struct Parameters {
     /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do (Android's
     /// at the time of the papers). Simulated runs only.
     pub sqlite_fsync: bool,
+    /// Syncs of SQLite that are barriers. Simulated runs only.
+    pub barriers: Barriers,
+    /// Power cuts whose losses are counted, of [`INSERT_NAME`] on a simulated device.
+    pub cuts: u64,
     /// Length of the applications of `fjord`, percent of their public sizes.
     pub scale_percent: u64,
     /// Share of the blocks that weeks of use fill before the run, in per cent
@@ -63,6 +68,8 @@ impl Default for Parameters {
             journal_mode: JournalMode::Delete,
             synchronous: Synchronous::Full,
             sqlite_fsync: false,
+            barriers: Barriers::None,
+            cuts: 0,
             scale_percent: 100,
             fill_percent: None,
         }

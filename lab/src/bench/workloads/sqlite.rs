@@ -96,7 +96,8 @@ impl Synchronous {
     }
 }
 
-const PATH: &str = "/bench.db";
+/// The database of these workloads.
+pub(crate) const DATABASE: &str = "/bench.db";
 
 const SCHEMA: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, i1 INTEGER, i2 INTEGER, i3 INTEGER, \
      c1 TEXT, c2 TEXT, c3 TEXT, c4 TEXT, c5 TEXT, c6 TEXT, c7 TEXT, c8 TEXT, c9 TEXT, c10 TEXT, \
@@ -107,7 +108,7 @@ const DELETE: &str = "DELETE FROM t WHERE id=?";
 
 /// The workload's database.
 pub(super) fn connect(target: &dyn Target, p: &Parameters) -> Result<Connection> {
-    connect_to(target, PATH, p)
+    connect_to(target, DATABASE, p)
 }
 
 /// Opens a database with its pragmas set. WAL wants its locking mode first.
@@ -141,7 +142,7 @@ pub(crate) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Res
 
 /// Makes the table.
 pub(super) fn make_table(target: &dyn Target, p: &Parameters) -> Result<()> {
-    make_table_at(target, PATH, p)
+    make_table_at(target, DATABASE, p)
 }
 
 /// As [`make_table`], in the database at `path`.
@@ -221,6 +222,9 @@ pub(super) fn insert(p: &Parameters, rows: u64) -> Box<dyn Workload> {
 pub(super) fn update(p: &Parameters, rows: u64) -> Box<dyn Workload> {
     sqlite(p, rows, &[insert_row], update_row)
 }
+
+/// The workload whose rows say which transactions are there.
+pub const INSERT_NAME: &str = "sqlite/insert";
 
 /// The workload that runs out of rows.
 pub(super) const DELETE_NAME: &str = "sqlite/delete";

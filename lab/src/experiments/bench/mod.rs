@@ -11,13 +11,14 @@ mod replay;
 use std::path::PathBuf;
 
 use crate::bench::{
-    Cell, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run, STREAMS,
-    Simulation, Stack, Synchronous, Trace, find,
+    Cell, Entry, FLUSHES_US, Grid, INSERT_NAME, Image, ImageSource, JournalMode, Parameters, Run,
+    STREAMS, Simulation, Stack, Synchronous, Trace, find,
 };
 use crate::observer::Observer;
 use serde::Deserialize;
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
+use syncline_sqlite::Barriers;
 
 use crate::error::{LabError, Result};
 use crate::experiments::profile;
@@ -40,6 +41,10 @@ pub struct Bench {
     pub synchronous: String,
     /// SQLite calls fsync where it would call fdatasync.
     pub sqlite_fsync: bool,
+    /// Syncs of SQLite that are barriers: none, order, all.
+    pub barriers: String,
+    /// Power cuts after transactions of sqlite/insert, to count what they take.
+    pub cuts: u64,
     /// Intervals in milliseconds at whose multiples a write moves mtime, or off.
     pub mtime_update: Vec<String>,
     /// Operations of each run; by itself the workload's.
@@ -90,6 +95,8 @@ impl Default for Bench {
             journal_mode: vec!["delete".to_owned()],
             synchronous: "full".to_owned(),
             sqlite_fsync: false,
+            barriers: "none".to_owned(),
+            cuts: 0,
             mtime_update: Vec::new(),
             operations: None,
             runtime: None,
@@ -154,6 +161,7 @@ impl Bench {
     /// The settings of each run of `entry`: the journal mode matters to SQLite only.
     pub fn parameters(&self, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<Parameters>> {
         let synchronous = synchronous(&self.synchronous)?;
+        let barriers = barriers(&self.barriers)?;
         let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
         let make = |journal_mode: &JournalMode, fill_percent| Parameters {
             operations: self.operations,
@@ -164,6 +172,8 @@ impl Bench {
             journal_mode: *journal_mode,
             synchronous,
             sqlite_fsync: self.sqlite_fsync,
+            barriers,
+            cuts: if entry.name == INSERT_NAME { self.cuts } else { 0 },
             scale_percent: self.scale,
             fill_percent,
         };
@@ -291,6 +301,12 @@ fn synchronous(name: &str) -> Result<Synchronous> {
     all.into_iter().find(|level| level.name() == name).ok_or_else(|| {
         let text = format!("unknown synchronous `{name}`; choose of off, normal, full, extra");
         LabError::Usage(text)
+    })
+}
+
+fn barriers(name: &str) -> Result<Barriers> {
+    Barriers::ALL.into_iter().find(|choice| choice.name() == name).ok_or_else(|| {
+        LabError::Usage(format!("unknown barriers `{name}`; choose of none, order, all"))
     })
 }
 

@@ -4,6 +4,8 @@
 //! write stays in `pending` behind older optional ones, marked `fixed`, so that an older write to
 //! the same sector can never undo it.
 //!
+//! A durable write behind a barrier makes everything before that barrier `fixed`.
+//!
 //! Content is hashed per sector and summed relative to the base image, so that equal images get
 //! equal sums however they came about; a sum costs the sectors of the pending writes.
 
@@ -21,6 +23,8 @@ pub(crate) struct Pending {
     pub(crate) at: (usize, usize),
     /// Durable: is there whatever the choice.
     pub(crate) fixed: bool,
+    /// Barriers in the log before it.
+    pub(crate) barriers: usize,
 }
 
 /// Hashes of every sector of every logged write.
@@ -34,7 +38,7 @@ impl Hashes {
         };
         let entry = |e: &Entry| match e {
             Entry::Batch(writes) => writes.iter().map(write).collect(),
-            Entry::Flush | Entry::Mark(_) => Vec::new(),
+            Entry::Flush | Entry::Barrier | Entry::Mark(_) => Vec::new(),
         };
         Hashes(log.entries.iter().map(entry).collect())
     }
@@ -44,8 +48,9 @@ impl Hashes {
 pub(crate) struct Cursor {
     /// Entries passed.
     pub(crate) entries: usize,
-    /// Marks passed.
+    /// Marks and barriers passed.
     pub(crate) marks: usize,
+    pub(crate) barriers: usize,
     pub(crate) pending: Vec<Pending>,
     durable: MemoryDevice,
     /// Hash of the durable content of each sector that was written or asked for. Looked up only,
@@ -59,7 +64,7 @@ pub(crate) struct Cursor {
 pub(crate) fn write_at(log: &CrashLog, (entry, index): (usize, usize)) -> Option<&LoggedWrite> {
     match log.entries.get(entry)? {
         Entry::Batch(writes) => writes.get(index),
-        Entry::Flush | Entry::Mark(_) => None,
+        Entry::Flush | Entry::Barrier | Entry::Mark(_) => None,
     }
 }
 
@@ -68,7 +73,7 @@ impl Cursor {
     pub(crate) fn new(log: &CrashLog) -> Self {
         let durable = log.base.snapshot();
         let (pending, sectors) = (Vec::new(), HashMap::new());
-        Cursor { entries: 0, marks: 0, pending, durable, sectors, sum: 0 }
+        Cursor { entries: 0, marks: 0, barriers: 0, pending, durable, sectors, sum: 0 }
     }
 
     /// Goes on to the position after so many entries.
@@ -81,11 +86,23 @@ impl Cursor {
                     self.marks += 1;
                     0
                 }
+                Entry::Barrier => {
+                    self.barriers += 1;
+                    0
+                }
                 Entry::Flush => self.pending.len(),
                 Entry::Batch(writes) => {
+                    let barriers = self.barriers;
+                    if writes.iter().any(|write| write.durable) {
+                        let before = self.pending.iter_mut().filter(|p| p.barriers < barriers);
+                        before.for_each(|pending| pending.fixed = true);
+                    }
                     let new = writes.iter().enumerate();
-                    self.pending
-                        .extend(new.map(|(i, w)| Pending { at: (entry, i), fixed: w.durable }));
+                    self.pending.extend(new.map(|(i, w)| Pending {
+                        at: (entry, i),
+                        fixed: w.durable,
+                        barriers,
+                    }));
                     self.pending.iter().take_while(|p| p.fixed).count()
                 }
             };

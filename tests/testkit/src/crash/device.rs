@@ -24,6 +24,8 @@ pub enum FaultyFlush {
     EveryFlush,
     /// FUA writes are acknowledged when they are in the volatile cache.
     Fua,
+    /// Cache barriers are acknowledged and order nothing.
+    Barrier,
 }
 
 /// Properties of the device.
@@ -34,13 +36,15 @@ pub struct CrashOptions {
     /// True if the device has FUA. Where it has not, a FUA write is an ordinary one: callers have
     /// to send a flush.
     pub fua: bool,
+    /// True if the device has a cache barrier; otherwise it flushes.
+    pub barrier: bool,
     /// Promise that it breaks.
     pub faulty: FaultyFlush,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        CrashOptions { volatile_cache: true, fua: true, faulty: FaultyFlush::None }
+        CrashOptions { volatile_cache: true, fua: true, barrier: false, faulty: FaultyFlush::None }
     }
 }
 
@@ -66,6 +70,7 @@ impl CrashDevice {
     pub fn new(base: &MemoryDevice, options: CrashOptions) -> Self {
         let change = |g: &mut Geometry| {
             (g.volatile_cache, g.fua) = (options.volatile_cache, options.fua);
+            g.barrier = options.barrier;
         };
         let live = base.snapshot().with_geometry(change);
         CrashDevice { base: base.snapshot(), live, options, state: Mutex::default() }
@@ -113,12 +118,18 @@ impl CrashDevice {
         (request.len_bytes() > 0).then_some(LoggedWrite { offset_bytes, content, durable, origin })
     }
 
-    fn flushed(&self, state: &mut State) {
+    fn flushed(&self, state: &mut State, is_barrier: bool) {
+        if is_barrier && self.options.barrier {
+            if self.options.faulty != FaultyFlush::Barrier {
+                state.entries.push(Entry::Barrier);
+            }
+            return;
+        }
         state.flushes += 1;
         let lied = match self.options.faulty {
             FaultyFlush::Flush(k) => k == state.flushes,
             FaultyFlush::EveryFlush => true,
-            FaultyFlush::None | FaultyFlush::Fua => false,
+            FaultyFlush::None | FaultyFlush::Fua | FaultyFlush::Barrier => false,
         };
         if !lied {
             state.entries.push(Entry::Flush);
@@ -149,8 +160,8 @@ impl BlockDevice for CrashDevice {
         let (served, lost) = batch.split_at_mut(powered);
         // A flush should stand alone; beside writes it covers none of them, which is the stricter
         // reading of unordered.
-        for _ in served.iter().filter(|r| matches!(r.op, Op::Flush)) {
-            self.flushed(&mut state);
+        for request in served.iter().filter(|r| matches!(r.op, Op::Flush)) {
+            self.flushed(&mut state, request.is_barrier());
         }
         let writes: Vec<LoggedWrite> = served.iter().filter_map(|r| self.logged(r)).collect();
         if !writes.is_empty() {

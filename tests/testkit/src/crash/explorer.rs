@@ -16,7 +16,7 @@ use syncline_device::MemoryDevice;
 use crate::crash::choices::{Pick, Shape, picks};
 use crate::crash::cursor::{Cursor, Hashes, Pending, write_at};
 use crate::crash::plan::Plan;
-use crate::crash::{Budget, CrashError, CrashLog, Entry, Point, StateId};
+use crate::crash::{Budget, Content, CrashError, CrashLog, Entry, Point, StateId};
 
 /// Bounds of the exhaustive part, and number of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,15 @@ impl CrashState {
     /// The marks before the cut, oldest first: what had been acknowledged.
     pub fn marks(&self) -> &[u64] {
         &self.marks[..self.marks_passed]
+    }
+}
+
+/// True if nothing of a write is missing.
+fn is_whole(pick: &Pick) -> bool {
+    match pick {
+        Pick::Kept => true,
+        Pick::Lost => false,
+        Pick::Torn(bits) => bits.iter().all(|there| *there),
     }
 }
 
@@ -97,7 +106,7 @@ impl Explorer {
     pub(crate) fn after(log: CrashLog, options: ExploreOptions, before: &[u64]) -> Self {
         let own = log.entries.iter().filter_map(|entry| match entry {
             Entry::Mark(mark) => Some(*mark),
-            Entry::Batch(_) | Entry::Flush => None,
+            Entry::Batch(_) | Entry::Flush | Entry::Barrier => None,
         });
         let marks: Arc<[u64]> = before.iter().copied().chain(own).collect();
         let (hashes, cursor) = (Hashes::new(&log), Mutex::new(Cursor::new(&log)));
@@ -225,7 +234,8 @@ impl Explorer {
     fn writes(&self, cursor: &Cursor, point: Point) -> Vec<Pending> {
         let mut writes = cursor.pending.clone();
         let new = self.new_writes(point).unwrap_or(0);
-        writes.extend((0..new).map(|i| Pending { at: (point.entries, i), fixed: false }));
+        let barriers = cursor.barriers;
+        writes.extend((0..new).map(|i| Pending { at: (point.entries, i), fixed: false, barriers }));
         writes
     }
 
@@ -240,7 +250,24 @@ impl Explorer {
         let units = self.units(writes);
         let mut optional = picks(id.choice, &units, id.seed, id.point)?.into_iter();
         let mut pick = |p: &Pending| if p.fixed { Some(Pick::Kept) } else { optional.next() };
-        writes.iter().map(&mut pick).collect()
+        let picks: Option<Vec<Pick>> = writes.iter().map(&mut pick).collect();
+        picks.map(|picks| self.in_order(writes, picks))
+    }
+
+    /// Takes away the writes behind a barrier before which one is missing. Barriers do not order
+    /// discards.
+    fn in_order(&self, writes: &[Pending], mut picks: Vec<Pick>) -> Vec<Pick> {
+        let is_discard = |pending: &Pending| {
+            let write = write_at(&self.log, pending.at);
+            write.is_some_and(|write| matches!(write.content, Content::Discard { .. }))
+        };
+        let ordered = || writes.iter().enumerate().filter(|(_, pending)| !is_discard(pending));
+        let missing = ordered().find(|(n, _)| !is_whole(&picks[*n]));
+        let Some((_, Pending { barriers, .. })) = missing else { return picks };
+        let behind: Vec<usize> =
+            ordered().filter(|(_, p)| p.barriers > *barriers).map(|(n, _)| n).collect();
+        behind.into_iter().for_each(|n| picks[n] = Pick::Lost);
+        picks
     }
 
     fn build(

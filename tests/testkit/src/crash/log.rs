@@ -56,6 +56,8 @@ pub enum Entry {
     Batch(Vec<LoggedWrite>),
     /// A completed flush.
     Flush,
+    /// A cache barrier.
+    Barrier,
     /// Something that the workload says happened here, usually an acknowledgement.
     Mark(u64),
 }
@@ -80,7 +82,7 @@ impl CrashLog {
         };
         let batch = |e: &Entry| match e {
             Entry::Batch(writes) => writes.iter().map(data).sum(),
-            Entry::Flush | Entry::Mark(_) => 0,
+            Entry::Flush | Entry::Barrier | Entry::Mark(_) => 0,
         };
         self.entries.iter().map(batch).sum()
     }

@@ -13,6 +13,8 @@
 //!   durable itself. Everything else, and all of the batch under way, may be there in any
 //!   combination of sectors. Sectors are atomic. The newest of several writes to a sector that
 //!   happened wins over the older ones; a durable write is never undone by an older one.
+//! - Behind a cache barrier nothing is there unless everything before it is; a durable write there
+//!   makes what is before it durable. Discards are not ordered.
 //! - A discard is an optional write of zeroes that happens as a whole.
 //!
 //! Use: run a workload over a [`CrashDevice`] and [`CrashDevice::mark`] each acknowledged fsync;

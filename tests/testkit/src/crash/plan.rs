@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rand::Rng;
 
 use crate::crash::choices::{Shape, choices, generator};
-use crate::crash::{Choice, CrashLog, Entry, ExploreOptions, Point, StateId};
+use crate::crash::{Choice, CrashLog, Entry, ExploreOptions, LoggedWrite, Point, StateId};
 
 /// Purposes of [`generator`] beyond samples.
 const PURPOSE_THIN: u64 = u64::MAX;
@@ -59,26 +59,37 @@ impl Budget {
 }
 
 /// Sizes of the optional writes while walking the log.
+#[derive(Default)]
 struct Sizes {
-    /// Units of each pending write, and whether it is fixed.
-    pending: Vec<(u64, bool)>,
+    /// Units of each pending write, whether it is fixed, and the barriers before it.
+    pending: Vec<(u64, bool, usize)>,
+    barriers: usize,
 }
 
 impl Sizes {
     fn optional(&self) -> Vec<u64> {
         self.pending.iter().filter(|p| !p.1).map(|p| p.0).collect()
     }
+
+    fn push(&mut self, write: &LoggedWrite) {
+        let barriers = self.barriers;
+        if write.durable {
+            let before = self.pending.iter_mut().filter(|p| p.2 < barriers);
+            before.for_each(|p| p.1 = true);
+        }
+        self.pending.push((write.units(), write.durable, barriers));
+    }
 }
 
 /// Every cut of the log in order, with its number of combinations to build.
 fn cuts(log: &CrashLog, options: &ExploreOptions) -> Vec<(Point, u64)> {
     let mut cuts = Vec::new();
-    let mut sizes = Sizes { pending: Vec::new() };
+    let mut sizes = Sizes::default();
     let mut count = |entries, in_flight, units: &[u64], new| {
         let shape = Shape { units, new };
         cuts.push((Point { entries, in_flight }, choices(shape, options).len() as u64));
     };
-    if matches!(log.entries.first(), None | Some(Entry::Flush)) {
+    if matches!(log.entries.first(), None | Some(Entry::Flush | Entry::Barrier)) {
         count(0, false, &[], 0);
     }
     for (index, entry) in log.entries.iter().enumerate() {
@@ -91,12 +102,16 @@ fn cuts(log: &CrashLog, options: &ExploreOptions) -> Vec<(Point, u64)> {
                 let mut units = sizes.optional();
                 units.extend(writes.iter().map(|w| w.units()));
                 count(index, true, &units, writes.len());
-                sizes.pending.extend(writes.iter().map(|w| (w.units(), w.durable)));
+                writes.iter().for_each(|write| sizes.push(write));
                 writes.iter().any(|w| w.durable)
             }
             Entry::Flush => {
                 sizes.pending.clear();
                 true
+            }
+            Entry::Barrier => {
+                sizes.barriers += 1;
+                false
             }
             Entry::Mark(_) => true,
         };

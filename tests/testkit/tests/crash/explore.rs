@@ -91,6 +91,20 @@ fn a_fua_write_makes_nothing_else_durable() {
 }
 
 #[test]
+fn behind_a_barrier_nothing_is_there_without_what_is_before() {
+    let options = CrashOptions { barrier: true, ..CrashOptions::default() };
+    let device = CrashDevice::new(&MemoryDevice::new(8192), options);
+    device.write(0, &[1; 512], OTHER).unwrap();
+    device.write(512, &[2; 512], OTHER).unwrap();
+    device.order(OTHER).unwrap();
+    device.mark(1);
+    device.write(0, &[3; 512], OTHER).unwrap();
+    let seen: BTreeSet<_> = contents(&Explorer::new(device.log()), 2).into_iter().collect();
+    let marked: Vec<_> = seen.iter().filter(|s| s.1 == [1]).map(|s| s.0.clone()).collect();
+    assert_eq!(marked, [vec![0, 0], vec![0, 2], vec![1, 0], vec![1, 2], vec![3, 2]]);
+}
+
+#[test]
 fn fua_without_fua_is_an_ordinary_write() {
     let options = CrashOptions { fua: false, ..CrashOptions::default() };
     let device = CrashDevice::new(&MemoryDevice::new(8192), options);
@@ -225,17 +239,18 @@ fn ids_of_other_logs_are_refused() {
     assert!(explorer.state(&"1:0+:s99".parse().unwrap()).is_ok());
 }
 
-/// One step of a random log: (sector, fill, fua), a flush, or a mark.
+/// One step of a random log: (sector, fill, fua), a flush, a barrier, or a mark.
 #[derive(Clone, Debug)]
 enum Step {
     Batch(Vec<(u64, u8, bool)>),
     Flush,
+    Barrier,
     Mark,
 }
 
 const SECTORS: u64 = 5;
 
-fn random_steps(random: &mut ChaCha8Rng) -> Vec<Step> {
+fn random_steps(random: &mut ChaCha8Rng, barriers: bool) -> Vec<Step> {
     let mut fill = 0;
     let mut steps = Vec::new();
     let mut open = 0;
@@ -251,6 +266,7 @@ fn random_steps(random: &mut ChaCha8Rng) -> Vec<Step> {
                 open = 0;
             }
             2 | 3 => steps.push(Step::Mark),
+            4 | 5 if barriers => steps.push(Step::Barrier),
             _ => {
                 let mut writes = Vec::new();
                 let start = random.random_range(0..SECTORS - 1);
@@ -270,17 +286,21 @@ fn random_steps(random: &mut ChaCha8Rng) -> Vec<Step> {
 /// may have happened; the newest that did wins.
 fn brute_force(steps: &[Step]) -> BTreeSet<(Vec<u8>, usize)> {
     let mut found = BTreeSet::new();
-    let mut writes: Vec<(u64, u8, bool)> = Vec::new();
+    let mut writes: Vec<(u64, u8, bool, usize)> = Vec::new();
     let mut flushed: BTreeMap<u64, u8> = BTreeMap::new();
-    let mut marks = 0;
+    let (mut marks, mut barriers) = (0, 0);
     for step in steps.iter().map(Some).chain([None]) {
-        let mut record = |writes: &[(u64, u8, bool)], marks| {
+        let mut record = |writes: &[(u64, u8, bool, usize)], marks| {
             for mask in 0u32..1 << writes.len() {
                 let mut content = flushed.clone();
                 let mut legal = true;
-                for (i, (sector, fill, fixed)) in writes.iter().enumerate() {
+                let durable = writes.iter().filter(|w| w.2).map(|w| w.3).max();
+                let missing = (0..writes.len()).find(|i| mask >> i & 1 == 0);
+                let missing = missing.map(|i| writes[i].3);
+                for (i, (sector, fill, fixed, epoch)) in writes.iter().enumerate() {
                     let there = mask >> i & 1 == 1;
-                    legal &= there || !fixed;
+                    legal &= there || !fixed && durable.is_none_or(|durable| *epoch >= durable);
+                    legal &= !there || missing.is_none_or(|missing| *epoch <= missing);
                     if there {
                         content.insert(*sector, *fill);
                     }
@@ -297,14 +317,15 @@ fn brute_force(steps: &[Step]) -> BTreeSet<(Vec<u8>, usize)> {
         }
         match step {
             Some(Step::Batch(batch)) => {
-                let open = batch.iter().map(|w| (w.0, w.1, false));
+                let open = batch.iter().map(|w| (w.0, w.1, false, barriers));
                 let under_way: Vec<_> = writes.iter().copied().chain(open).collect();
                 record(&under_way, marks);
-                writes.extend(batch);
+                writes.extend(batch.iter().map(|w| (w.0, w.1, w.2, barriers)));
             }
             Some(Step::Flush) => {
                 flushed.extend(writes.drain(..).map(|w| (w.0, w.1)));
             }
+            Some(Step::Barrier) => barriers += 1,
             Some(Step::Mark) => marks += 1,
             None => {}
         }
@@ -314,12 +335,15 @@ fn brute_force(steps: &[Step]) -> BTreeSet<(Vec<u8>, usize)> {
 
 #[test]
 fn small_logs_are_explored_exhaustively() {
-    for seed in 0..60 {
-        let steps = random_steps(&mut ChaCha8Rng::seed_from_u64(seed));
-        let device = device(8192);
+    for seed in 0..90 {
+        let barrier = seed >= 60;
+        let steps = random_steps(&mut ChaCha8Rng::seed_from_u64(seed), barrier);
+        let options = CrashOptions { barrier, ..CrashOptions::default() };
+        let device = CrashDevice::new(&MemoryDevice::new(8192), options);
         for step in &steps {
             match step {
                 Step::Flush => device.flush(OTHER).unwrap(),
+                Step::Barrier => device.order(OTHER).unwrap(),
                 Step::Mark => device.mark(seed),
                 Step::Batch(writes) => {
                     let content: Vec<_> = writes.iter().map(|w| [w.1; 512]).collect();

@@ -212,6 +212,7 @@ mod tests {
             max_request_bytes: 1 << 20,
             volatile_cache: true,
             fua: true,
+            barrier: false,
             discard: true,
             read_only: false,
         }

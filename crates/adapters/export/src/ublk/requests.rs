@@ -97,6 +97,7 @@ mod tests {
                 max_request_bytes: 1 << 20,
                 volatile_cache: false,
                 fua: false,
+                barrier: false,
                 discard: true,
                 read_only: false,
             }

@@ -99,6 +99,7 @@ impl Mapped {
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: false,
             fua: false,
+            barrier: false,
             discard: false,
             read_only: true,
         };

@@ -135,6 +135,7 @@ impl Qcow2Device {
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: true,
             fua: false,
+            barrier: false,
             discard: false,
             read_only: !writable,
         };

@@ -140,6 +140,7 @@ impl FileDevice {
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: true,
             fua: true,
+            barrier: false,
             discard: true,
             read_only,
         };

@@ -53,6 +53,7 @@ impl FileDevice {
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: true,
             fua: true,
+            barrier: false,
             discard: false,
             read_only: options.read_only,
         };

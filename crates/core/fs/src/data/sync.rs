@@ -1,4 +1,4 @@
-//! fsync, fdatasync, syncfs, sync_file_range and close.
+//! fsync, fdatasync, fdatabarrier, syncfs, sync_file_range and close.
 //!
 //! ```text
 //!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
@@ -18,6 +18,7 @@
 //!
 //! Tested in `tests/it/file_io_sync.rs`, with exact request counts.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use syncline_ondisk::inode::{S_IFMT, S_IFREG};
@@ -39,15 +40,21 @@ fn blocks_of(store: &Store, offset: u64, len: u64) -> (u64, u64) {
     (offset / block_size, offset.saturating_add(len).div_ceil(block_size))
 }
 
-/// Makes the bytes `offset..offset + len` of a file durable, and its inode.
-fn fsync_range(files: &Files, inode: &Inode, offset: u64, len: u64, datasync: bool) -> Result<()> {
+/// Calls `sync` with the blocks of the bytes `offset..offset + len` of a file.
+fn sync_range(
+    files: &Files,
+    inode: &Inode,
+    offset: u64,
+    len: u64,
+    sync: impl FnOnce(Range<u64>) -> Result<()>,
+) -> Result<()> {
     files.latch.check()?;
     if files.journal().is_err() {
         return Ok(());
     }
     let regular = inode.state.read().raw.i_mode & S_IFMT == S_IFREG;
     let (from, to) = blocks_of(files, offset, len);
-    files.engine.fsync(files, inode, if regular { from..to } else { 0..0 }, datasync)
+    sync(if regular { from..to } else { 0..0 })
 }
 
 /// Makes everything on the volume durable, whichever files are relaxed.
@@ -77,7 +84,8 @@ pub(crate) fn fsync_file(
     if files.engine.defers_fsync(files, inode) {
         return files.latch.check();
     }
-    fsync_range(files, inode, offset, len, datasync)?;
+    let sync = |range| files.engine.fsync(files, inode, range, datasync);
+    sync_range(files, inode, offset, len, sync)?;
     if !files.engine.sends_relaxed() {
         return Ok(());
     }
@@ -115,6 +123,25 @@ impl crate::Volume {
     /// index blocks for delayed data cannot be had.
     pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
         fsync_file(&self.0, inode, 0, u64::MAX, datasync)
+    }
+
+    /// Orders the data of a file, and what is needed to read it back, before everything that is
+    /// changed after this call: after a power cut nothing of the latter is there without all of
+    /// the former. Nothing need be durable when this returns; the next sync of any file makes it
+    /// so, and [`Self::tick`] after `commit=` seconds.
+    ///
+    /// With `sync=eager` it waits for no flash on a device with a cache barrier
+    /// ([`syncline_device::Geometry::barrier`]). With `sync=periodic` it does nothing, since the
+    /// volume is always one moment of its past. Otherwise it is fdatasync.
+    ///
+    /// # Errors
+    /// As [`Self::fsync`].
+    pub fn fdatabarrier(&self, inode: &InodeRef) -> Result<()> {
+        let files: &Files = &self.0;
+        if !files.engine.can_order() || files.engine.defers_fsync(files, inode) {
+            return self.fsync(inode, true);
+        }
+        sync_range(files, inode, 0, u64::MAX, |range| files.engine.order(files, inode, range))
     }
 
     /// Makes everything on the volume durable, in every mode of `sync=`.

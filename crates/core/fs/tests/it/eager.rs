@@ -57,6 +57,46 @@ impl Counted {
     }
 }
 
+#[test]
+fn a_barrier_is_one_write_and_no_flush_until_something_must_be_durable() {
+    for options in ["sync=eager", "sync=eager,eager_threshold=0", "log=packed"] {
+        let bed = Bed::without_fua(&ImageSpec { size_bytes: 128 << 20, ..spec(4096) }, 1);
+        let below = bed.dev.snapshot().with_geometry(|g| (g.fua, g.barrier) = (false, true));
+        let dev = Arc::new(RecordingDevice::new(below));
+        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, options);
+        let file = bed.file(&volume, 0);
+        let sent = |work: &dyn Fn()| {
+            let before = dev.begin_phase();
+            work();
+            let counts = dev.counts() - before;
+            (counts.barriers(), counts.flushes())
+        };
+        let order = || {
+            volume.write(&file, 0, &[1; BLOCK]).expect("write");
+            volume.fdatabarrier(&file).expect("fdatabarrier");
+        };
+        order();
+        volume.fsync(&file, false).expect("fsync");
+        bed.wait_ms(10);
+        let (barriers, flushes) = sent(&order);
+        assert!(barriers >= 1 && flushes == 0, "{options}: {barriers} barriers, {flushes} flushes");
+        // There is nothing to write, but what is ordered is not durable.
+        assert_eq!(sent(&|| volume.fsync(&file, true).expect("fdatasync")), (0, 1), "{options}");
+        assert_eq!(sent(&|| volume.fsync(&file, true).expect("fdatasync")), (0, 0), "{options}");
+        // Without a sync the tick makes it durable after the commit interval.
+        order();
+        let due_ns = volume.next_deadline_ns().expect("it is to be durable");
+        let now_ns = bed.clock.now_ns();
+        assert!(due_ns <= now_ns + 5_000_000_000, "{options}: due in {} ns", due_ns - now_ns);
+        bed.wait_ms(5_000);
+        let ticked = sent(&|| volume.tick(bed.clock.now_ns()).expect("tick"));
+        assert_eq!((ticked.0, ticked.1 > 0), (0, true), "{options}: {ticked:?}");
+        assert_eq!(sent(&|| volume.fsync(&file, true).expect("fdatasync")), (0, 0), "{options}");
+        drop(file);
+        volume.unmount().expect("unmount");
+    }
+}
+
 fn create(volume: &Volume, dir: &str, name: &str) -> syncline_fs::InodeRef {
     let dir = volume.resolve(dir.as_bytes()).expect("the directory is there");
     let how = Create { mode: 0o644, uid: 0, gid: 0 };

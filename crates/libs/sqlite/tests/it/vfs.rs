@@ -10,7 +10,8 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, MemoryDevice, Op, Request, VirtualClock,
 };
 use syncline_fs::{FsError, MountOptions, SetAttr, SyncMode, Volume};
-use syncline_sqlite::{SqliteVfs, VfsError, VolumeFs};
+use syncline_sqlite::{Barriers, SqliteVfs, VfsError, VolumeFs};
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Entry, Explorer, Summary, run};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 
 /// Keeps a picture of the medium at each flush, with a note of the moment.
@@ -184,6 +185,71 @@ fn flush_by_flush(sync: SyncMode) {
         }
         assert!(hot > 0, "{sync:?} {mode}: no cut left a journal to roll back or recover");
     }
+}
+
+/// Runs transactions with barriers on a crash device and judges the states that cuts leave. `owed`:
+/// an acknowledged transaction is there. Also returns the barriers and flushes of the transactions.
+fn cut_with_barriers(mode: &str, barriers: Barriers, owed: bool) -> (Summary, usize, usize) {
+    let options = CrashOptions { barrier: true, ..CrashOptions::default() };
+    let device = Arc::new(CrashDevice::new(&memory(), options));
+    let target = mount(device.clone());
+    target.fs.use_barriers(barriers);
+    let db = open(&target, mode);
+    db.execute_batch(SCHEMA).unwrap();
+    target.fs.sync().unwrap();
+    device.mark(0);
+    let start = device.log().entries.len();
+    for id in 1..=6 {
+        let batch = format!("BEGIN; INSERT INTO t VALUES({id}, hex(zeroblob(3000))); COMMIT");
+        db.execute_batch(&batch).unwrap();
+        device.mark(id);
+    }
+    let log = device.log();
+    device.cut_power();
+    drop((db, target));
+    let count = |f: fn(&Entry) -> bool| log.entries[start..].iter().filter(|e| f(e)).count();
+    let (ordered, flushed) =
+        (count(|e| matches!(e, Entry::Barrier)), count(|e| matches!(e, Entry::Flush)));
+    let what = format!("{mode} {barriers:?}");
+    let summary = run(&Explorer::new(log), &Budget::new(150, 1), &what, |state| {
+        let Some(acknowledged) = state.marks().last().copied() else { return Ok(()) };
+        let target = mount(Arc::new(state.image.snapshot()));
+        let db = open(&target, mode);
+        let verdict: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        let last = db.query_row("SELECT coalesce(max(id), 0) FROM t", [], |row| row.get(0));
+        let (rows, last): (i64, i64) = (rows(&db), last.unwrap());
+        // As in `flush_by_flush`.
+        let may_come_back = u64::from(mode == "delete");
+        let owed = if owed { acknowledged.saturating_sub(may_come_back) } else { 0 };
+        match verdict == "ok" && rows == last && (owed..=acknowledged + 1).contains(&(rows as u64))
+        {
+            true => Ok(()),
+            false => Err(format!("{verdict}, {rows} rows up to {last}, {owed} owed")),
+        }
+    });
+    (summary, ordered, flushed)
+}
+
+/// Barriers that only order lose nothing; with barriers alone a cut takes whole transactions, the
+/// last ones.
+#[test]
+fn barriers_keep_transactions_in_order() {
+    if !require("barriers_keep_transactions_in_order", &[Need::E2fsck]) {
+        return;
+    }
+    // Barriers and flushes of six transactions. The journal and its header only order.
+    let cases = [("delete", 12, 6), ("truncate", 12, 12), ("persist", 12, 12), ("wal", 0, 6)];
+    for (mode, ordered, flushed) in cases {
+        let found = cut_with_barriers(mode, Barriers::Order, true);
+        found.0.into_result().unwrap();
+        assert_eq!((found.1, found.2), (ordered, flushed), "{mode}");
+        let found = cut_with_barriers(mode, Barriers::All, false);
+        found.0.into_result().unwrap();
+        assert_eq!((found.1, found.2), (ordered + flushed, 0), "{mode}");
+    }
+    // The canary: a cut does take transactions.
+    let lost = cut_with_barriers("wal", Barriers::All, true);
+    assert!(!lost.0.failures.is_empty(), "everything is durable without a flush");
 }
 
 #[test]

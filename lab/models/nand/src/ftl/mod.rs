@@ -147,6 +147,23 @@ pub trait Ftl: Send {
     /// True if the newest copy of a unit survives a power cut at `at_ns`. Unmapped units do.
     fn durable(&self, unit: u32, at_ns: u64) -> bool;
 
+    /// A cache barrier: copies that the buffer holds are not replaced there any more. Only schemes
+    /// with cache barriers do this.
+    fn barrier(&mut self) {}
+
+    /// The page with the newest copy of a unit, if that would not survive a power cut at `at_ns`;
+    /// any number in schemes without cache barriers.
+    fn volatile_page(&self, unit: u32, at_ns: u64) -> Option<u32> {
+        (!self.durable(unit, at_ns)).then_some(0)
+    }
+
+    /// True if a power cut at `at_ns` would lose a page; asked for those of
+    /// [`Ftl::volatile_page`] in schemes with cache barriers.
+    fn is_page_volatile(&self, page: u32, at_ns: u64) -> bool {
+        let _ = (page, at_ns);
+        false
+    }
+
     /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.
     fn power_cycle(&mut self);
 

@@ -67,9 +67,11 @@ struct Frontier {
     held: u32,
     /// When the last unit of the open page arrived.
     ready_ns: u64,
+    /// Units written in `block` before the last cache barrier.
+    ordered: u32,
 }
 
-const NO_BLOCK: Frontier = Frontier { block: NONE, next: 0, held: 0, ready_ns: 0 };
+const NO_BLOCK: Frontier = Frontier { block: NONE, next: 0, held: 0, ready_ns: 0, ordered: 0 };
 
 /// The page map. See the module's text.
 pub struct PageMap {
@@ -156,6 +158,12 @@ impl PageMap {
         })
     }
 
+    /// True if flash unit `p`, which is held, was written before the last cache barrier.
+    fn is_ordered(&self, p: u32) -> bool {
+        let (block, within) = (p / self.layout.units_per_block, p % self.layout.units_per_block);
+        self.open[..self.collector()].iter().any(|f| f.block == block && within < f.ordered)
+    }
+
     /// Unmaps `unit` and accounts for the lost copy.
     fn invalidate(&mut self, unit: u32) {
         let old = std::mem::replace(&mut self.l2p[unit as usize], 0);
@@ -179,7 +187,7 @@ impl PageMap {
     ) -> u64 {
         if self.open[slot].block == NONE {
             let (block, at_ns) = self.allocate(slot, ready_ns, flash);
-            self.open[slot] = Frontier { block, next: 0, held: 0, ready_ns: at_ns };
+            self.open[slot] = Frontier { block, ready_ns: at_ns, ..NO_BLOCK };
         }
         let f = &mut self.open[slot];
         let p = f.block * self.layout.units_per_block + f.next;
@@ -422,11 +430,12 @@ impl Ftl for PageMap {
             at_ns += bus_ns;
             let old = self.l2p[unit as usize];
             if old != 0 {
-                if self.held(old - 1) {
+                let held = self.held(old - 1);
+                if held && !self.is_ordered(old - 1) {
                     flash.counters.coalesced_units += 1;
                     continue;
                 }
-                if span.partial(i) {
+                if span.partial(i) && !held {
                     let page = (old - 1) / self.layout.units_per_page;
                     flash.counters.rmw_reads += 1;
                     at_ns = flash.read(page, self.layout.unit_bytes, at_ns);
@@ -462,13 +471,21 @@ impl Ftl for PageMap {
     }
 
     fn durable(&self, unit: u32, at_ns: u64) -> bool {
-        match self.l2p[unit as usize] {
-            0 => true,
-            p => {
-                let page = (p - 1) / self.layout.units_per_page;
-                !self.held(p - 1) && !self.cache.in_flight(page, at_ns)
-            }
-        }
+        self.volatile_page(unit, at_ns).is_none()
+    }
+
+    fn barrier(&mut self) {
+        let collector = self.collector();
+        self.open[..collector].iter_mut().for_each(|f| f.ordered = f.next);
+    }
+
+    fn volatile_page(&self, unit: u32, at_ns: u64) -> Option<u32> {
+        let page = self.l2p[unit as usize].checked_sub(1)? / self.layout.units_per_page;
+        self.is_page_volatile(page, at_ns).then_some(page)
+    }
+
+    fn is_page_volatile(&self, page: u32, at_ns: u64) -> bool {
+        self.held(page * self.layout.units_per_page) || self.cache.in_flight(page, at_ns)
     }
 
     fn power_cycle(&mut self) {

@@ -45,6 +45,7 @@ enum Step {
     Read { sector: usize, sectors: usize },
     Discard { sector: usize, sectors: usize },
     Flush,
+    Barrier,
     Cut,
     Wait { ms: u64 },
 }
@@ -59,54 +60,94 @@ fn step() -> impl Strategy<Value = Step> {
         3 => range.clone().prop_map(|(sector, sectors)| Step::Read { sector, sectors }),
         2 => range.prop_map(|(sector, sectors)| Step::Discard { sector, sectors }),
         2 => Just(Step::Flush),
+        3 => Just(Step::Barrier),
         1 => Just(Step::Cut),
         1 => (0u64..4).prop_map(|ms| Step::Wait { ms }),
     ]
 }
 
-/// Content of each sector, and every value it may fall back to at a cut.
+/// Content of each sector, and every value it may fall back to at a cut, with the number of barriers
+/// before it.
 struct Model {
     now: Vec<u8>,
-    versions: Vec<Vec<u8>>,
+    versions: Vec<Vec<(usize, u8)>>,
+    /// Sectors that were discarded since the last flush: barriers do not order that.
+    discarded: Vec<bool>,
+    barriers: usize,
 }
 
 impl Model {
+    fn new() -> Model {
+        let (now, versions) = (vec![0; SECTORS], vec![vec![(0, 0)]; SECTORS]);
+        Model { now, versions, discarded: vec![false; SECTORS], barriers: 0 }
+    }
+
     fn set(&mut self, sector: usize, sectors: usize, value: u8, durable: bool) {
         for s in sector..sector + sectors {
             self.now[s] = value;
             if durable {
                 self.versions[s].clear();
             }
-            self.versions[s].push(value);
+            self.versions[s].push((self.barriers, value));
         }
+    }
+
+    fn discard(&mut self, sector: usize, sectors: usize) {
+        self.set(sector, sectors, 0, false);
+        self.discarded[sector..sector + sectors].fill(true);
     }
 
     fn flushed(&mut self) {
         for (versions, now) in self.versions.iter_mut().zip(&self.now) {
-            *versions = vec![*now];
+            *versions = vec![(0, *now)];
         }
+        self.discarded.fill(false);
+        self.barriers = 0;
     }
 
-    /// Every sector is a value it had since the last flush, and whole.
+    /// True if after `barrier` everything written before it is there and nothing written after the
+    /// next one.
+    fn is_cut_between(&self, barrier: usize) -> bool {
+        let ordered = self.discarded.iter().zip(&self.versions).zip(&self.now);
+        ordered.filter(|((discarded, _), _)| !**discarded).all(|((_, versions), now)| {
+            let before = versions.iter().rev().find(|(epoch, _)| *epoch < barrier);
+            let there = versions.iter().filter(|(epoch, _)| *epoch == barrier);
+            before.into_iter().chain(there).any(|(_, value)| value == now)
+        })
+    }
+
+    /// Every sector is a value it had since the last flush, and whole; on a device with barriers
+    /// all of them are of one time between two of those.
     fn after_cut(&mut self, d: &NandDevice) {
         let mut all = vec![0; SECTORS * SECTOR];
         d.read(0, &mut all, ORIGIN).unwrap();
         for (s, bytes) in all.chunks(SECTOR).enumerate() {
             assert!(bytes.iter().all(|b| *b == bytes[0]), "sector {s} is torn");
-            assert!(self.versions[s].contains(&bytes[0]), "sector {s} holds {}", bytes[0]);
+            let known = self.versions[s].iter().any(|(_, value)| *value == bytes[0]);
+            assert!(known, "sector {s} holds {}", bytes[0]);
             self.now[s] = bytes[0];
+        }
+        if d.profile().buffer.barrier {
+            assert!((0..=self.barriers).any(|n| self.is_cut_between(n)), "the order is broken");
         }
     }
 }
 
 fn run(spec: &str, steps: &[Step]) {
     let (d, clock) = device(spec, SECTORS);
-    let mut m = Model { now: vec![0; SECTORS], versions: vec![vec![0]; SECTORS] };
+    let mut m = Model::new();
     for step in steps {
         match *step {
             Step::Write { sector, sectors, value, fua } => {
                 write(&d, sector, &vec![value; sectors * SECTOR], fua).unwrap();
-                m.set(sector, sectors, value, fua && d.geometry().fua);
+                match fua && d.geometry().fua {
+                    // Everything before is durable as well.
+                    true if d.profile().buffer.barrier => {
+                        m.set(sector, sectors, value, false);
+                        m.flushed();
+                    }
+                    durable => m.set(sector, sectors, value, durable),
+                }
             }
             Step::Read { sector, sectors } => {
                 let mut into = vec![0; sectors * SECTOR];
@@ -118,7 +159,14 @@ fn run(spec: &str, steps: &[Step]) {
             Step::Discard { sector, sectors } => {
                 let (offset, len) = ((sector * SECTOR) as u64, (sectors * SECTOR) as u64);
                 d.discard(offset, len, ORIGIN).unwrap();
-                m.set(sector, sectors, 0, false);
+                m.discard(sector, sectors);
+            }
+            Step::Barrier => {
+                d.order(ORIGIN).unwrap();
+                match d.profile().buffer.barrier {
+                    true => m.barriers += 1,
+                    false => m.flushed(),
+                }
             }
             Step::Flush => {
                 d.flush(ORIGIN).unwrap();
@@ -153,6 +201,9 @@ proptest! {
             "nexus7-emmc:pages_per_block=8,over_provisioning_percent=1",
             "nexus7-emmc:pages_per_block=8,planes=4,fua=true,streams=5",
             "nexus7-emmc:buffer_kib=0,pages_per_block=8",
+            "emmc-51:pages_per_block=8,over_provisioning_percent=1,barrier=true",
+            "nexus7-emmc:pages_per_block=8,fua=true,streams=5,buffer_kib=512,barrier=true",
+            "nexus7-emmc:pages_per_block=8,handles=2,over_provisioning_percent=50,barrier=true",
             "nexus7-emmc:pages_per_block=8,handles=2,over_provisioning_percent=50",
             "nexus7-emmc:pages_per_block=8,handles=4,streams=0,over_provisioning_percent=50",
             "generic-emmc:pages_per_block=8,map_unit_kib=16",
@@ -174,13 +225,78 @@ proptest! {
 #[should_panic(expected = "sector 0 holds 0")]
 fn the_oracle_notices_a_dropped_flush() {
     let (d, _) = device("nexus7-emmc", SECTORS);
-    let mut m = Model { now: vec![0; SECTORS], versions: vec![vec![0]; SECTORS] };
+    let mut m = Model::new();
     write(&d, 0, &[9; 4096], false).unwrap();
     m.set(0, 8, 9, false);
     m.flushed();
     d.cut().unwrap();
     d.power_on();
     m.after_cut(&d);
+}
+
+/// The canary: a barrier that keeps nothing in order.
+#[test]
+#[should_panic(expected = "the order is broken")]
+fn the_oracle_notices_a_dropped_barrier() {
+    let (d, clock) = device("nexus7-emmc:barrier=true", SECTORS);
+    let mut m = Model::new();
+    write(&d, 0, &[1; 4096], false).unwrap();
+    m.set(0, 8, 1, false);
+    m.barriers += 1;
+    write(&d, 64, &[2; 8192], false).unwrap();
+    m.set(64, 16, 2, false);
+    clock.sleep_until(clock.now_ns() + 5_000_000);
+    d.cut().unwrap();
+    d.power_on();
+    m.after_cut(&d);
+}
+
+#[test]
+fn a_barrier_keeps_the_order_and_waits_for_nothing() {
+    let (d, clock) = device("nexus7-emmc:barrier=true", SECTORS);
+    let start = clock.now_ns();
+    d.order(ORIGIN).unwrap();
+    let command_ns = clock.now_ns() - start;
+    write(&d, 0, &[1; 4096], false).unwrap();
+    let written = clock.now_ns();
+    d.order(ORIGIN).unwrap();
+    assert_eq!(clock.now_ns() - written, command_ns, "a command, whatever the buffer holds");
+    // In the cells long before the cut, but the unit before the barrier is not.
+    write(&d, 64, &[2; 8192], false).unwrap();
+    clock.sleep_until(clock.now_ns() + 5_000_000);
+    assert_eq!(d.cut().unwrap(), 3);
+    d.power_on();
+    let mut into = [0; 8192];
+    d.read(64 * 512, &mut into, ORIGIN).unwrap();
+    assert_eq!(into, [0; 8192]);
+    assert_eq!((d.counters().barriers, d.counters().flushes), (2, 0));
+}
+
+#[test]
+fn a_copy_before_a_barrier_is_not_replaced_in_the_buffer() {
+    for (barriers, coalesced) in [(false, 2), (true, 0)] {
+        let (d, _) = device("emmc-51:barrier=true", SECTORS);
+        for value in 1..4 {
+            write(&d, 0, &[value; 4096], false).unwrap();
+            if barriers {
+                d.order(ORIGIN).unwrap();
+            }
+        }
+        assert_eq!(d.counters().coalesced_units, coalesced);
+    }
+}
+
+#[test]
+fn a_device_without_barriers_flushes() {
+    let (d, _) = device("nexus7-emmc", SECTORS);
+    write(&d, 0, &[1; 4096], false).unwrap();
+    d.order(ORIGIN).unwrap();
+    assert_eq!(d.cut().unwrap(), 0);
+    assert_eq!((d.counters().barriers, d.counters().flushes), (0, 1));
+    for spec in ["sd-2012:barrier=true", "ufs-4:barrier=true"] {
+        let refused = Profile::parse_built_in(spec).unwrap_err().to_string();
+        assert!(refused.contains("barrier"), "{refused}");
+    }
 }
 
 #[test]

@@ -46,6 +46,14 @@ pub struct BenchSqlite {
     /// Tests [default: all].
     #[arg(value_name = "TEST", value_parser = ["insert", "update", "delete"])]
     pub tests: Vec<String>,
+    /// Syncs that are cache barriers: none, order (those that need no more) or all, which keeps
+    /// transactions in order and loses the last ones in a power cut.
+    #[arg(long, value_name = "WHICH", default_value = "none", conflicts_with = "dir")]
+    pub barriers: String,
+    /// Cut the power so many times in runs of their own, and count the acknowledged inserts that a
+    /// cut takes.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "dir")]
+    pub cuts: u64,
     #[command(flatten)]
     pub sqlite: SqliteOptions,
     #[command(flatten)]

@@ -10,8 +10,8 @@ use syncline_lab::experiments::{Bench as Request, BenchResult};
 
 use crate::about;
 use crate::args::{
-    Bench, BenchCommand, DeviceOptions, ModeOptions, OutputOptions, RunOptions, SqliteOptions,
-    SyncOptions,
+    Bench, BenchCommand, BenchSqlite, DeviceOptions, ModeOptions, OutputOptions, RunOptions,
+    SqliteOptions, SyncOptions,
 };
 use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
@@ -26,9 +26,7 @@ const INTERRUPTED: &str = "Interrupted: not all runs are here, and the last one 
 pub(crate) fn run(args: &Bench) -> Result<()> {
     let Some(command) = &args.command else { return list() };
     match command {
-        BenchCommand::Sqlite(args) => {
-            counted(named("sqlite", &args.tests), Some(&args.sqlite), &args.run)
-        }
+        BenchCommand::Sqlite(args) => sqlite(args),
         BenchCommand::Fileio(args) => counted(named("fileio", &args.tests), None, &args.run),
         BenchCommand::Create(args) => counted(named("create", &[]), None, &args.run),
         BenchCommand::Mixed(args) => counted(named("mixed", &[]), Some(&args.sqlite), &args.run),
@@ -155,10 +153,29 @@ impl OutputOptions {
     }
 }
 
+fn sqlite(args: &BenchSqlite) -> Result<()> {
+    let inserts = args.tests.is_empty() || args.tests.iter().any(|test| test == "insert");
+    if args.cuts > 0 && !inserts {
+        let text = "--cuts counts inserts; add the test insert";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let mut request = request(named("sqlite", &args.tests), &args.run.device);
+    request.barriers.clone_from(&args.barriers);
+    request.cuts = args.cuts;
+    counted_of(request, Some(&args.sqlite), &args.run)
+}
+
 /// Runs workloads that count operations.
 fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOptions) -> Result<()> {
+    counted_of(request(workloads, &run.device), sqlite, run)
+}
+
+fn counted_of(
+    mut request: Request,
+    sqlite: Option<&SqliteOptions>,
+    run: &RunOptions,
+) -> Result<()> {
     run.output.check()?;
-    let mut request = request(workloads, &run.device);
     run.modes.set(&mut request);
     run.sync.set(&mut request);
     request.operations = run.operations;

@@ -13,6 +13,7 @@
 //! - Names are those after some of the name operations, which ones is the mode's (`names`).
 //! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
 //! - A size lies between the sizes that the file had since then.
+//! - Where anything is that was written after a barrier of a file, that barrier is as a sync.
 //! - A file that was renamed over another is under that name with what was written before.
 //!
 //! With `sync=periodic` there is one rule instead: the tree, contents included, is what the volume
@@ -200,8 +201,18 @@ struct Ack {
     all: Option<u64>,
     /// The name operation up to which names are covered, counted from 1; 0 for none.
     names: usize,
+    /// Holds only if anything written later is there.
+    is_barrier: bool,
     /// `sync=periodic`: the sync point that is durable at least.
     sync_point: usize,
+}
+
+impl Ack {
+    /// True if the tree owes what this acknowledgement covers.
+    fn is_due(&self, tree: &Recovered) -> bool {
+        let later = |found: &Found| matches!(found, Found::Signed { seq, .. } if Some(*seq) > self.file.map(|f| f.1));
+        !self.is_barrier || tree.0.values().flat_map(|seen| seen.sectors.values()).any(later)
+    }
 }
 
 /// The volume after an operation.
@@ -337,6 +348,12 @@ impl History {
         self.ack(Ack { file, names, ..Ack::default() })
     }
 
+    /// The barrier of a file is over.
+    pub fn ack_barrier(&mut self, file: u32, names: usize) -> u64 {
+        let file = Some((file, self.seq));
+        self.ack(Ack { file, names, is_barrier: true, ..Ack::default() })
+    }
+
     pub fn ack_names(&mut self, names: usize) -> u64 {
         self.ack(Ack { names, ..Ack::default() })
     }
@@ -358,8 +375,7 @@ impl History {
         }
         let mut acked: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut acked_all, mut acked_names) = (0, Acked::default());
-        for mark in marks {
-            let ack = self.acks[mark];
+        for ack in marks.iter().map(|mark| self.acks[mark]).filter(|ack| ack.is_due(tree)) {
             acked_all = acked_all.max(ack.all.unwrap_or(0));
             acked_names.add(ack.names, ack.all.is_some());
             if let Some((file, seq)) = ack.file {

@@ -10,6 +10,7 @@
 //! - `SYNCLINE_CRASH_STATE`: one state again; a failure prints the command.
 
 mod ace;
+mod barriers;
 mod eager;
 mod history;
 mod judge;
@@ -401,7 +402,7 @@ fn a_dropped_flush_is_caught() {
 fn on_other_devices(name: &str, mount: &'static str) {
     let ground = Ground::new(&small(4096), mount);
     for (volatile_cache, fua) in [(true, false), (false, false)] {
-        let device = CrashOptions { volatile_cache, fua, faulty: FaultyFlush::None };
+        let device = CrashOptions { volatile_cache, fua, ..CrashOptions::default() };
         let (explorer, history) = ground.explore(workloads::sqlite_delete, device);
         let budget = Budget::new(states() / 3, 2);
         let command = format!("{name}, volatile {volatile_cache}, fua {fua}");

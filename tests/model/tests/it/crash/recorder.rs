@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use syncline_device::{Clock, MemoryDevice, VirtualClock};
+use syncline_device::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume};
 use syncline_model::VolumeTree;
 use syncline_testkit::crash::{CrashDevice, CrashLog, CrashOptions};
@@ -363,6 +363,20 @@ impl Recorder {
 
     pub fn fdatasync(&mut self, path: &str) {
         self.sync_file(path, true);
+    }
+
+    pub fn fdatabarrier(&mut self, path: &str) {
+        let (file, inode) = (self.file(path), self.inode(path));
+        self.volume.fdatabarrier(&inode).unwrap();
+        if self.by_sync_points {
+            return self.observe();
+        }
+        let names = self.created.get(&file).copied().unwrap_or(0);
+        let mark = match self.device.geometry().barrier {
+            true => self.history.ack_barrier(file, names),
+            false => self.history.ack_file(file, names),
+        };
+        self.device.mark(mark);
     }
 
     fn sync_file(&mut self, path: &str, datasync: bool) {

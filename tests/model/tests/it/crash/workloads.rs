@@ -32,6 +32,70 @@ pub fn sqlite_delete(r: &mut Recorder) {
     }
 }
 
+/// As [`sqlite_delete`], where the syncs of the journal only order; the database is synced in every
+/// third transaction.
+pub fn sqlite_delete_with_barriers(r: &mut Recorder) {
+    r.mkdir("app");
+    r.create("app/db");
+    r.write("app/db", 0, 64);
+    r.fsync("app/db");
+    r.fsync_dir("app");
+    let mut random = Random::new(7);
+    for round in 0..6 {
+        r.create("app/db-journal");
+        r.write("app/db-journal", 0, 18);
+        r.fdatabarrier("app/db-journal");
+        r.write("app/db-journal", 0, 1);
+        r.fdatabarrier("app/db-journal");
+        r.write("app/db", random.below(8) * 8, 8);
+        r.append("app/db", 8);
+        if round % 3 == 2 {
+            r.fdatasync("app/db");
+        } else {
+            r.fdatabarrier("app/db");
+        }
+        r.unlink("app/db-journal");
+        r.pass(random.below(3000));
+    }
+}
+
+/// Files that are overwritten, appended to, deleted and made anew, with more barriers than syncs:
+/// blocks change owners while nothing is durable.
+pub fn barriers(r: &mut Recorder, seed: u64) {
+    let mut random = Random::new(seed);
+    let files = ["a", "b", "c"];
+    for path in files {
+        r.create(path);
+        r.write(path, 0, 40);
+    }
+    r.syncfs();
+    for _ in 0..40 {
+        let path = files[random.below(3) as usize];
+        if !r.has(path) {
+            r.create(path);
+        }
+        match random.below(6) {
+            0 => r.append(path, 1 + random.below(40)),
+            1 => {
+                r.unlink(path);
+                continue;
+            }
+            _ => r.write(path, random.below(5) * 8, 1 + random.below(24)),
+        }
+        match random.below(8) {
+            0 => r.fdatasync(path),
+            1 => r.pass(random.below(9000)),
+            2 => {}
+            3 => {
+                // Durable, though nothing is left to write.
+                r.fdatabarrier(path);
+                r.fdatasync(path);
+            }
+            _ => r.fdatabarrier(path),
+        }
+    }
+}
+
 /// PERSIST and WAL shapes: one journal overwritten and cut, one log appended to and reset.
 pub fn sqlite_persist_and_wal(r: &mut Recorder) {
     for path in ["db", "db-journal", "db-wal"] {

@@ -7,6 +7,7 @@
 //!          in place is cheaper:
 //!                 write_unlogged: data in place, installed after it (the commit flushes first)
 //!          -> Journal::sync(data blocks, inode slot): one write, one flush
+//!  fdatabarrier  the same with Journal::order_sets: one write, one cache barrier
 //!
 //!   write-back of a page of which the log holds a copy
 //!          not changed since it was logged:  in place; then the log may drop its copy
@@ -31,7 +32,9 @@
 use std::ops::Range;
 
 use syncline_device::Costs;
-use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction};
+use syncline_jbd2::{
+    Checksums, InPlacePage, Journal, JournalError, JournalOptions, Member, WriteAction,
+};
 
 use crate::data::Files;
 use crate::data::blocks::map_range;
@@ -75,39 +78,15 @@ pub(crate) struct Eager;
 
 impl Engine for Eager {
     fn fsync(&self, files: &Files, inode: &Inode, range: Range<u64>, datasync: bool) -> Result<()> {
-        let journal = files.journal()?;
-        if !datasync || range.is_empty() {
-            write_lazy_times_of(files, inode)?;
-        }
-        let mut seeds = Vec::new();
-        let mut io = inode.io.lock();
-        if let Some(runs) = log_pages(files, inode, &range, datasync, &mut seeds)? {
-            let note = |is_over| inode.pages.lock().note_in_place(&files.pages, &runs, is_over);
-            drop(io);
-            note(false);
-            write_unlogged(files, inode, range.start, range.end)?;
-            note(true);
-            io = inode.io.lock();
-        }
-        let changes = {
-            let st = inode.state.read();
-            if !datasync || journal.needs_commit(st.datasync_tid) {
-                let (block, offset) = inode_place(files, inode.ino)?;
-                seeds.push(Member::Slot { block, offset: offset as u32 });
-            }
-            st.data_changes
-        };
-        // Without a commit only data needs a flush that was written in place and is not durable.
-        let is_flushed = journal.is_flushed(files.pages.flush_needed());
-        journal.sync(&seeds, !range.is_empty() && !is_flushed)?;
-        drop(io);
-        files.latch.check()?;
-        let mut st = inode.state.write();
-        if st.data_changes == changes {
-            // Nothing that fdatasync must keep was changed since the set was named.
-            st.datasync_tid = journal.committed_tid();
-        }
-        Ok(())
+        sync_file(files, inode, range, datasync, Journal::sync)
+    }
+
+    fn can_order(&self) -> bool {
+        true
+    }
+
+    fn order(&self, files: &Files, inode: &Inode, range: Range<u64>) -> Result<()> {
+        sync_file(files, inode, range, true, Journal::order_sets)
     }
 
     fn sync_all(&self, files: &Files) -> Result<()> {
@@ -200,6 +179,50 @@ impl Engine for Eager {
             ..JournalOptions::default()
         }
     }
+}
+
+/// Brings the changed pages and the metadata of a file into the log or to their places, and ends
+/// with the group commit `commit`.
+fn sync_file(
+    files: &Files,
+    inode: &Inode,
+    range: Range<u64>,
+    datasync: bool,
+    commit: impl FnOnce(&Journal, &[Member], bool) -> std::result::Result<(), JournalError>,
+) -> Result<()> {
+    let journal = files.journal()?;
+    if !datasync || range.is_empty() {
+        write_lazy_times_of(files, inode)?;
+    }
+    let mut seeds = Vec::new();
+    let mut io = inode.io.lock();
+    if let Some(runs) = log_pages(files, inode, &range, datasync, &mut seeds)? {
+        let note = |is_over| inode.pages.lock().note_in_place(&files.pages, &runs, is_over);
+        drop(io);
+        note(false);
+        write_unlogged(files, inode, range.start, range.end)?;
+        note(true);
+        io = inode.io.lock();
+    }
+    let changes = {
+        let st = inode.state.read();
+        if !datasync || journal.needs_commit(st.datasync_tid) {
+            let (block, offset) = inode_place(files, inode.ino)?;
+            seeds.push(Member::Slot { block, offset: offset as u32 });
+        }
+        st.data_changes
+    };
+    // Without a commit only data needs a flush that was written in place and is not durable.
+    let is_flushed = journal.is_flushed(files.pages.flush_needed());
+    commit(journal, &seeds, !range.is_empty() && !is_flushed)?;
+    drop(io);
+    files.latch.check()?;
+    let mut st = inode.state.write();
+    if st.data_changes == changes {
+        // Nothing that fdatasync must keep was changed since the set was named.
+        st.datasync_tid = journal.committed_tid();
+    }
+    Ok(())
 }
 
 /// Gives the changed pages of a range to the journal, or returns their runs: they go in place. The

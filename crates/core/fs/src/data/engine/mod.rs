@@ -44,6 +44,20 @@ pub(crate) trait Engine: Send + Sync {
         datasync: bool,
     ) -> Result<()>;
 
+    /// True if [`Engine::order`] is cheaper than fdatasync.
+    fn can_order(&self) -> bool {
+        false
+    }
+
+    /// Orders what fdatasync of blocks `range` would make durable before everything that is changed
+    /// later.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn order(&self, files: &Files, inode: &Inode, range: std::ops::Range<u64>) -> Result<()> {
+        self.fsync(files, inode, range, true)
+    }
+
     /// True if fsync of this file only reports whether the volume has failed.
     fn defers_fsync(&self, files: &Files, inode: &InodeRef) -> bool {
         files.relaxed.is_relaxed(inode)

@@ -65,6 +65,15 @@ impl Engine for Periodic {
         make_sync_point(files)
     }
 
+    fn can_order(&self) -> bool {
+        true
+    }
+
+    fn order(&self, files: &Files, _: &Inode, _: Range<u64>) -> Result<()> {
+        // A sync point has everything before it.
+        files.latch.check()
+    }
+
     fn defers_fsync(&self, files: &Files, inode: &InodeRef) -> bool {
         !files.relaxed.is_strict(inode)
     }
