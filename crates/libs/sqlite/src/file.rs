@@ -2,8 +2,9 @@
 //!
 //! The calls are those of SQLite's own unix VFS, so that the file system below sees the same
 //! sequence as on Linux:
-//! - xSync is fdatasync whatever the flags, or a barrier ([`VolumeFs::use_barriers`]). `SQLITE_SYNC_FULL` asks for more only on macOS
-//!   (`F_FULLFSYNC`); `SQLITE_SYNC_DATAONLY` is what fdatasync does already.
+//! - xSync is fdatasync whatever the flags, or a barrier ([`VolumeFs::use_barriers`]).
+//!   `SQLITE_SYNC_FULL` asks for more only on macOS (`F_FULLFSYNC`); `SQLITE_SYNC_DATAONLY` is what
+//!   fdatasync does already.
 //! - The first xSync of a journal or WAL opened with CREATE also syncs its directory (unix VFS:
 //!   `UNIXFILE_DIRSYNC`), so that the name survives a power cut.
 //! - A read past the end fills with zeroes and says so.

@@ -25,10 +25,10 @@
 //! by copying, pads its page and writes its map. That, not the random place by itself, is why small
 //! random writes are slow. Maps are cached by segment. When free superblocks run out the one with
 //! fewest valid units is copied and erased while the host waits. A flush drains the buffer and adds
-//! the controller's own time; a cache
-//! barrier keeps what it holds in order instead, and waits for nothing. Cheaper controllers map whole superblocks and keep a few log blocks:
-//! BAST, FAST and block mapping, with merges counted by kind ([`ftl`]). Everything is integer
-//! nanoseconds and seeded: equal requests give equal times, counts and wear on every machine.
+//! the controller's own time; a cache barrier keeps what it holds in order instead, and waits for
+//! nothing. Cheaper controllers map whole superblocks and keep a few log blocks: BAST, FAST and
+//! block mapping, with merges counted by kind ([`ftl`]). Everything is integer nanoseconds and
+//! seeded: equal requests give equal times, counts and wear on every machine.
 //!
 //! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection.
 //! Preconditioning is [`NandDevice::precondition`]; a new device is fresh.

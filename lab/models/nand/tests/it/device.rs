@@ -66,8 +66,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Content of each sector, and every value it may fall back to at a cut, with the number of barriers
-/// before it.
+/// Content of each sector, and every value it may fall back to at a cut, with the number of
+/// barriers before it.
 struct Model {
     now: Vec<u8>,
     versions: Vec<Vec<(usize, u8)>>,

@@ -210,7 +210,8 @@ struct Ack {
 impl Ack {
     /// True if the tree owes what this acknowledgement covers.
     fn is_due(&self, tree: &Recovered) -> bool {
-        let later = |found: &Found| matches!(found, Found::Signed { seq, .. } if Some(*seq) > self.file.map(|f| f.1));
+        let upto = self.file.map(|(_, seq)| seq);
+        let later = |found: &Found| matches!(found, Found::Signed { seq, .. } if Some(*seq) > upto);
         !self.is_barrier || tree.0.values().flat_map(|seen| seen.sectors.values()).any(later)
     }
 }
