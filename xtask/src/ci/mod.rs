@@ -50,6 +50,12 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
     let mut ci = Ci::new(root);
     ci.wants_clippy = wanted(&"clippy");
     ci.wants_python = wanted(&"python");
+    let tests = wanted(&"test");
+    for (step, plan) in [("portable", portable as fn(&Path) -> Vec<_>), ("msrv", msrv_only)] {
+        if tests && wanted(&step) {
+            ci.beside.extend(plan(root));
+        }
+    }
     for name in STEP_NAMES.into_iter().filter(wanted) {
         println!("\n=== {name}");
         let start = Instant::now();
@@ -58,10 +64,11 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "tidy" => own(&mut ci, name, &["tidy"]),
             "package" => package(&mut ci),
             "deny" => deny(&mut ci),
-            "clippy" if wanted(&"test") => println!("by the build of the tests"),
+            "clippy" if tests => println!("by the build of the tests"),
             "clippy" => ci.check(name, clippy(&mut cargo(root))),
-            "portable" => portable(&mut ci),
-            "msrv" => msrv::run(&mut ci),
+            "portable" | "msrv" if tests => println!("beside the build of the tests"),
+            "portable" => portable(root).into_iter().for_each(|check| ci.planned(check)),
+            "msrv" => msrv_only(root).into_iter().for_each(|check| ci.planned(check)),
             "python" => python(&mut ci),
             "web" => web(&mut ci),
             "test" => tests::run(&mut ci),
@@ -83,10 +90,20 @@ struct Ci<'a> {
     times: Vec<(String, Duration)>,
     /// The build of the tests is that of clippy, too: one pass over each crate for both.
     wants_clippy: bool,
+    /// Checks of their own builds, which run beside that of the tests: no build uses all processors
+    /// all the time.
+    beside: Vec<(String, Planned)>,
     /// The suite of the Python package runs beside the tests, which wait for it.
     wants_python: bool,
     /// The run that has ended.
     python: Option<Script>,
+}
+
+/// A check that is to run.
+enum Planned {
+    Run(Command),
+    Skip(String),
+    Fail(String),
 }
 
 /// A run of a script that may not be able to run on this machine.
@@ -111,7 +128,8 @@ impl<'a> Ci<'a> {
         }
         let (summary, times) = Default::default();
         let (wants_clippy, wants_python) = (false, false);
-        Self { root, end, interrupted, summary, times, wants_clippy, wants_python, python: None }
+        let (beside, python) = (Vec::new(), None);
+        Self { root, end, interrupted, summary, times, wants_clippy, beside, wants_python, python }
     }
 
     /// Runs the command within `limit` and what is left of [`TOTAL`].
@@ -147,6 +165,14 @@ impl<'a> Ci<'a> {
     fn check(&mut self, name: &str, command: &mut Command) {
         let ended = self.run(name, command, STEP, &mut pass_on);
         self.ended(name, ended.map(|status| status.success()));
+    }
+
+    fn planned(&mut self, (name, plan): (String, Planned)) {
+        match plan {
+            Planned::Run(mut command) => self.check(&name, &mut command),
+            Planned::Skip(reason) => self.skip(&name, &reason),
+            Planned::Fail(reason) => self.ended(&name, Err(reason)),
+        }
     }
 
     fn ended(&mut self, name: &str, good: Result<bool, String>) {
@@ -254,22 +280,28 @@ fn deny(ci: &mut Ci) {
     ci.check("deny", cargo(ci.root).args(arguments));
 }
 
-/// The crates for other systems, where their standard library is installed.
-fn portable(ci: &mut Ci) {
-    for target in PORTABLE {
+/// Checks of the crates for other systems, where their standard library is installed.
+fn portable(root: &Path) -> Vec<(String, Planned)> {
+    let of = |target: &str| {
         let mut rustc = Command::new("rustc");
         let told = rustc.args(["--print", "target-libdir", "--target", target]).output();
         let directory = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let name = format!("portable {target}");
-        if directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
-            let mut check = cargo(ci.root);
-            check.args(["check", "--locked", "-p", "syncline-image", "--target", target]);
-            check.args(["--no-default-features", "--features", "qcow2"]);
-            ci.check(&name, check.args(["--target-dir", "target/portable"]));
-        } else {
-            ci.skip(&name, &format!("no standard library; rustup target add {target}"));
+        if !directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
+            let reason = format!("no standard library; rustup target add {target}");
+            return (name, Planned::Skip(reason));
         }
-    }
+        let mut check = cargo(root);
+        check.args(["check", "--locked", "-p", "syncline-image", "--target", target]);
+        check.args(["--no-default-features", "--features", "qcow2"]);
+        check.args(["--target-dir", "target/portable"]);
+        (name, Planned::Run(check))
+    };
+    PORTABLE.map(of).into()
+}
+
+fn msrv_only(root: &Path) -> Vec<(String, Planned)> {
+    vec![("msrv".to_owned(), msrv::plan(root))]
 }
 
 /// The Python package in a fresh virtual environment, with its own suite. Without what the step of

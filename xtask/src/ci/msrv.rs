@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::Ci;
+use super::Planned;
 
 /// Crates whose manifests name a newer Rust.
 const NEWER: [&str; 9] = [
@@ -22,21 +22,21 @@ const NEWER: [&str; 9] = [
 /// All but `qcow2`, whose imago needs Rust 1.87.
 const FEATURES: [&str; 3] = ["--no-default-features", "--features", "syncline-c/default"];
 
-pub fn run(ci: &mut Ci<'_>) {
-    let version = match minimal(ci.root) {
+pub fn plan(root: &Path) -> Planned {
+    let version = match minimal(root) {
         Ok(version) => version,
-        Err(reason) => return ci.ended("msrv", Err(reason)),
+        Err(reason) => return Planned::Fail(reason),
     };
     let Some(toolchain) = installed(&version) else {
         let next = format!("rustup toolchain install {version}.0 --profile minimal");
-        return ci.skip("msrv", &format!("no Rust {version}; {next}"));
+        return Planned::Skip(format!("no Rust {version}; {next}"));
     };
     // The variable CARGO is a program of another toolchain.
     let mut check = Command::new("rustup");
-    check.current_dir(ci.root).args(["run", &toolchain, "cargo", "check", "--locked"]);
+    check.current_dir(root).args(["run", &toolchain, "cargo", "check", "--locked"]);
     check.args(["--workspace", "--target-dir", "target/msrv"]).args(FEATURES);
     check.args(NEWER.iter().flat_map(|name| ["--exclude", name]));
-    ci.check("msrv", &mut check);
+    Planned::Run(check)
 }
 
 /// `rust-version` of the workspace, as `1.85`.

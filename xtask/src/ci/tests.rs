@@ -1,4 +1,5 @@
-//! The step of the tests: one build, every test program, the examples in documentation.
+//! The step of the tests: one build, every test program, the examples in documentation. The checks
+//! that build for themselves run beside the build, which has stretches for one processor.
 //!
 //! Two programs at a time; then those that need the machine to themselves, one by one. Many
 //! programs end with one long test, or wait: a second one fills the other processor meanwhile.
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::bounded::Line;
 use super::programs::{self, Program};
 use super::summary::Results;
-use super::{Ci, STEP, cargo, pass_on};
+use super::{Ci, Planned, STEP, cargo, pass_on};
 
 /// Limit of a test program.
 const PROGRAM: Duration = Duration::from_mins(15);
@@ -95,6 +96,13 @@ fn build_cargo(ci: &Ci) -> Command {
 /// The test programs, if all of them can be built.
 fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     let start = Instant::now();
+    let mut beside = Vec::new();
+    for (name, plan) in std::mem::take(&mut ci.beside) {
+        match plan {
+            Planned::Run(command) => beside.push((name, command)),
+            other => ci.planned((name, other)),
+        }
+    }
     let mut command = build_cargo(ci);
     // The libraries too, for what loads them, and all else that clippy sees. Without programs that
     // no test runs, whose code is in their tests: this one would be replaced while it runs.
@@ -105,8 +113,23 @@ fn build(ci: &mut Ci) -> Option<Vec<Program>> {
         true => pass_on(line),
         false => found.extend(programs::of_message(&line.text)),
     };
-    let built = ci.run("build", &mut command, STEP, &mut each);
+    let running = &*ci;
+    let (built, checked) = std::thread::scope(|scope| {
+        let checks = scope.spawn(|| {
+            let check = |(name, mut command): (String, Command)| {
+                let script = super::run_script(running, &name, &mut command);
+                (name, script)
+            };
+            beside.into_iter().map(check).collect::<Vec<_>>()
+        });
+        let built = running.run("build", &mut command, STEP, &mut each);
+        (built, checks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
     ci.times.push(("  build".to_owned(), start.elapsed()));
+    for (name, script) in checked {
+        ci.times.push((format!("  {name}, beside it"), script.time));
+        super::ran_script(ci, &name, script);
+    }
     match built {
         Ok(status) if status.success() => {
             ci.summary.passed += u64::from(ci.wants_clippy);
