@@ -15,7 +15,7 @@ pub(crate) mod volume;
 
 #[cfg(any(unix, windows))]
 pub use arguments::{Options, copy, copy_open, fill, fill_new};
-#[cfg(any(unix, windows))]
+#[cfg(unix)]
 pub(crate) use arguments::{last_name, trimmed};
 pub(crate) use tree::measure as measure_tree;
 pub use volume::contents;
