@@ -16,17 +16,20 @@ fi
 home=${CARGO_HOME:-$HOME/.cargo}
 export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="--remap-path-prefix=$home=cargo --remap-path-prefix=$(pwd)=."
 export CFLAGS_wasm32_unknown_unknown="-ffile-prefix-map=$home=cargo"
-cargo build --quiet --locked -p syncline-wasm --target $wasm --profile "$profile"
 folder=$profile
 [ "$profile" != dev ] || folder=debug
-module=$target/$wasm/$folder/syncline_wasm.wasm
+built=$target/$wasm/$folder
+module=$built/syncline_wasm.wasm
 lab=
+wanted="-p syncline-wasm --lib"
 if clang --print-targets 2>/dev/null | grep -q wasm32 && command -v llvm-ar >/dev/null; then
-    cargo build --quiet --locked -p syncline-lab --bin syncline-lab-web --features web --target $wasm --profile "$profile"
-    lab=$target/$wasm/$folder/syncline-lab-web.wasm
+    lab=$built/syncline-lab-web.wasm
+    wanted="$wanted -p syncline-lab --bin syncline-lab-web --features syncline-lab/web"
 else
     echo "the page is without demo and traces: no clang and llvm-ar; apt-get install clang llvm" >&2
 fi
+# shellcheck disable=SC2086 # a list of words
+cargo build --quiet --locked $wanted --target $wasm --profile "$profile"
 
 from=crates/adapters/wasm
 rm -rf target/web target/npm
