@@ -40,7 +40,7 @@ fn barriers_spare_flushes_and_cuts_take_whole_transactions() {
         let parameters =
             Parameters { operations: Some(60), barriers, cuts: 4, ..Parameters::default() };
         let simulation =
-            Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
+            Simulation { profile: &profile, image, mount: &mount, parameters: &parameters };
         let entry = find("sqlite/insert").unwrap()[0];
         let run = simulation.run(entry, &Unobserved).unwrap();
         let flushes = run.foreground.device.as_ref().unwrap().flushes;
