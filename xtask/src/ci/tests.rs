@@ -167,6 +167,9 @@ impl Ran {
 /// nobody has met yet does not stop another's change; `make fuzz` draws others.
 const CASES: &str = "PROPTEST_RNG_SEED";
 
+/// Directory of the programs that the build has made, for tests of one that start the other.
+const PROGRAMS: &str = "SYNCLINE_PROGRAMS";
+
 /// Runs a test program, or several; `show` gets the output.
 fn one(
     ci: &Ci,
@@ -183,6 +186,10 @@ fn one(
     }
     if unset(CASES) {
         command.env(CASES, "1");
+    }
+    if let Some(built) = super::built_by_tests(ci) {
+        // Cargo without clippy would build the workspace once more for them.
+        command.env(PROGRAMS, built.with_file_name(""));
     }
     let start = Instant::now();
     let mut results = Results::default();

@@ -44,12 +44,15 @@ const LAB: [&str; 13] = [
     "trace",
 ];
 
-/// Path of a program. Cargo builds one of the two for the tests of its package; the other one is
-/// built beside it.
+/// Path of a program. Cargo builds one of the two for the tests of its package; the other one is in
+/// the directory that `SYNCLINE_PROGRAMS` names, as in CI, or it is built beside it.
 fn program(name: &str, package: &str, known: Option<&str>) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = known {
         return path.into();
+    }
+    if let Some(built) = std::env::var_os("SYNCLINE_PROGRAMS") {
+        return Path::new(&built).join(name);
     }
     let built = || {
         let beside =
