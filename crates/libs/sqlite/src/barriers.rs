@@ -41,7 +41,7 @@ impl Barriers {
 /// Size of the header of a WAL.
 const WAL_HEADER_BYTES: usize = 32;
 
-/// What was done to a file since its last sync.
+/// Changes of a file since its last sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Since {
     #[default]

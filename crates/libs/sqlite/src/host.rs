@@ -1,5 +1,5 @@
-//! What the SQLite of WebAssembly asks its host for, and only its own VFS in memory uses: here
-//! databases are on volumes, whose VFS has the volume's clock and seeded random numbers.
+//! Functions that the SQLite of WebAssembly asks its host for. Only its VFS in memory uses them.
+//! Here databases are on volumes, whose VFS has the volume's clock and seeded random numbers.
 
 #![allow(unsafe_code, reason = "functions that SQLite links to by name")]
 

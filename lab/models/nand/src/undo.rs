@@ -26,7 +26,7 @@ struct Epoch {
     replaced: BTreeMap<u32, u32>,
 }
 
-/// What a cut would take back.
+/// Changes that a cut would take back.
 #[derive(Default)]
 pub(crate) struct Undo {
     /// The last one is open, and there always is one after the first write.

@@ -63,7 +63,7 @@ impl Page {
         tell(what, 0, 0);
     }
 
-    /// What was complained about.
+    /// Complaints so far.
     pub(crate) fn remarks(self) -> Vec<String> {
         self.remarks.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
