@@ -137,7 +137,8 @@ impl Entered {
         };
         let start = |ring| UblkQueue::start(ring, contain::give_up).map_err(served::ublk_failure);
         let queue = ring.map(start).transpose()?;
-        if serves_ublk {
+        // Without a keeper this thread makes the device itself.
+        if serves_ublk && matches!(hands, Hands::Kept(_)) {
             contain::give_up();
         }
         let own_queues = own_queues && contain::may_open_fuse();
@@ -278,16 +279,24 @@ fn over_fuse(args: &BufferAttach, server: &Arc<Server>, entered: &Entered) -> Re
     let device = hands.mount()?;
     let mounted = Mounted { dir, device, owner: *owner, own_queues: *own_queues };
     let failed = |err: ExportError| Failure::Failed(err.to_string());
-    let served = export(server).serve_mounted(mounted).map_err(failed)?;
-    let node = match args.attach.then(|| hands.attach_loop()).transpose() {
+    let served = export(server).serve_mounted(mounted).map_err(failed).inspect_err(|_| {
+        // The first failure is the one to report.
+        let _ = hands.unmount();
+    })?;
+    let node = args.attach.then(|| hands.attach_loop()).transpose();
+    let begun = node.and_then(|node| {
+        server.ready(waiting, node.as_deref().unwrap_or_default())?;
+        Ok(node)
+    });
+    let node = match begun {
         Ok(node) => node,
         Err(failure) => {
+            hands.detach_loop();
             hands.unmount()?;
             served.wait().map_err(failed)?;
             return Err(failure);
         }
     };
-    server.ready(waiting, node.as_deref().unwrap_or_default())?;
     server.stay(|| served.finished());
     if !served.finished() {
         if let Some(node) = node.filter(|_| !hands.detach_loop()) {
@@ -324,8 +333,15 @@ fn over_ublk(server: &Arc<Server>, entered: &mut Entered) -> Result<()> {
     let busy: Busy = Box::new(move || {
         asks.ublk_in_use().then(|| format!("{name} is in use; unmount it with `umount {name}`"))
     });
-    let control = entered.answer(handler(server, busy))?;
-    server.ready(waiting, &node)?;
+    let control = entered.answer(handler(server, busy));
+    let begun = control.and_then(|control| server.ready(waiting, &node).map(|()| control));
+    let control = match begun {
+        Ok(control) => control,
+        Err(failure) => {
+            let _ = end();
+            return Err(failure);
+        }
+    };
     server.stay(|| serving.finished());
     served::await_end_of_use(&node, || hands.ublk_in_use());
     let removed = end();

@@ -263,6 +263,38 @@ fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
     e2fsck_clean(&files.path("image")).unwrap();
 }
 
+/// A user gets the mount and no loop device: then there is neither mount nor log, as before.
+#[test]
+fn a_start_that_fails_after_the_mount_leaves_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let test = "a_start_that_fails_after_the_mount_leaves_nothing";
+    if !require(test, &[Need::Root, Need::Fuse]) {
+        return;
+    }
+    let device = std::fs::metadata("/dev/fuse").unwrap().permissions().mode();
+    if device & 0o006 != 0o006 {
+        return syncline_testkit::skip(test, "needs a /dev/fuse that users may open");
+    }
+    let files = Files::new(16 << 20);
+    let program = files.path("program");
+    std::fs::copy(support::binary().get_program(), &program).unwrap();
+    let nobody = Some(65_534);
+    for name in ["", "image", "served"] {
+        std::os::unix::fs::chown(files.path(name), nobody, nobody).unwrap();
+    }
+    let (image, served, log) = (files.path("image"), files.path("served"), files.path("log"));
+    let mut attach = Command::new(program);
+    attach.args(["buffer", "attach", "--create", "--attach", "--log"]).args([log, image, served]);
+    let ran = attach.env("XDG_RUNTIME_DIR", files.path("")).uid(65_534).gid(65_534).output();
+    let ran = ran.unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.code() == Some(1) && said.contains("no loop device"), "{said}");
+    assert!(!files.path("log").exists());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&files.text("served")), "nothing stays mounted");
+}
+
 /// A server lets go of its files when it ends, a moment after its directory is unmounted.
 fn free_again(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
