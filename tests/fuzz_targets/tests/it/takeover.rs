@@ -40,7 +40,9 @@ fn served_by(user: u32, options: &str, work: impl FnOnce(&Path)) {
     std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
     std::fs::create_dir(&dir).unwrap();
     let program = place.path().join("taken-over");
-    std::fs::copy(env!("CARGO_BIN_EXE_taken_over"), &program).unwrap();
+    // By a process: children of other tests would have our copy open to write (ETXTBSY).
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_taken_over")).arg(&program).status();
+    assert!(copied.unwrap().success());
     for path in [&image, &dir] {
         std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
     }
