@@ -72,8 +72,12 @@ impl ImageError {
         }
         // A call on a path has no other connection than that of a FUSE mount to its server.
         if err.kind() == std::io::ErrorKind::NotConnected {
-            let text = "the server of this mount died; detach it with `syncline umount DIR`";
-            return ImageError::Failed(format!("{}: {text}", path.display()));
+            let dir = dead_mount(path).display();
+            let text = format!(
+                "{}: the server of this mount died; detach it with `syncline umount {dir}`",
+                path.display()
+            );
+            return ImageError::Failed(text);
         }
         let next = match err.kind() {
             std::io::ErrorKind::NotFound => "check the path",
@@ -90,6 +94,15 @@ impl ImageError {
             _ => ImageError::Failed(text),
         }
     }
+}
+
+/// The directory of the mount that has no server: the first part of a path which gives that error.
+fn dead_mount(path: &Path) -> &Path {
+    let is_dead = |dir: &&Path| {
+        std::fs::symlink_metadata(dir)
+            .is_err_and(|err| err.kind() == std::io::ErrorKind::NotConnected)
+    };
+    path.ancestors().filter(is_dead).last().unwrap_or(path)
 }
 
 /// Text of a system error as part of a sentence: without Rust's "(os error 2)", the name of a
@@ -179,10 +192,10 @@ mod tests {
     #[test]
     fn a_mount_without_a_server_is_named() {
         let err = std::io::Error::from(std::io::ErrorKind::NotConnected);
-        let text = ImageError::host(Path::new("/mnt/card/f"), &err).to_string();
+        let text = ImageError::host(Path::new("/mnt/card"), &err).to_string();
         assert_eq!(
             text,
-            "/mnt/card/f: the server of this mount died; detach it with `syncline umount DIR`"
+            "/mnt/card: the server of this mount died; detach it with `syncline umount /mnt/card`"
         );
     }
 

@@ -69,6 +69,29 @@ fn the_unmount_of_a_bind_mount_waits_for_nobody() {
 }
 
 #[test]
+fn a_mount_whose_server_died_is_named_with_the_command_that_detaches_it() {
+    let name = "a_mount_whose_server_died_is_named_with_the_command_that_detaches_it";
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    std::fs::create_dir(ours.at("d")).unwrap();
+    ours.kill_serving();
+    // A request that is under way at its end has another error.
+    let is_dead = |err: std::io::Error| err.kind() == std::io::ErrorKind::NotConnected;
+    while !std::fs::File::create(ours.at("f")).is_err_and(is_dead) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let place = scratch();
+    let copy = [OsStr::new("cp"), ours.at("d/f").as_os_str(), place.path().as_os_str()];
+    let said = refused(1, &copy);
+    let advice = format!("`syncline umount {}`", ours.dir.display());
+    assert!(said.contains("server of this mount died") && said.contains(&advice), "{said}");
+    assert_eq!(umount(&ours.dir), (Some(0), String::new()));
+    ours.bury();
+}
+
+#[test]
 fn an_unmount_does_not_wait_for_another_mount_namespace() {
     let name = "an_unmount_does_not_wait_for_another_mount_namespace";
     if !require(name, &NEEDS) {

@@ -39,8 +39,8 @@ impl Checker<'_> {
                 init_block_bitmap(&mut map, &self.sb, &self.geo, group, desc);
             } else {
                 // Of clusters: nothing in such a group is in use but what is marked.
-                let marks = self.blocks.group(group).unwrap_or(&[]);
-                map.iter_mut().zip(marks).for_each(|(to, from)| *to = *from);
+                let marks = self.blocks.group(group);
+                map.iter_mut().zip(marks.iter()).for_each(|(to, from)| *to = *from);
             }
         } else {
             if !self.has_bitmap(group, place) {
@@ -64,9 +64,8 @@ impl Checker<'_> {
             self.note(kinds::FREE_BLOCKS, at, what);
         }
         let first = self.geo.group_first_block(group);
-        let marks = self.blocks.group(group).unwrap_or(&[]);
         let bits = self.cluster_bits;
-        let wrong = differences(&map, marks, clusters);
+        let wrong = differences(&map, &self.blocks.group(group), clusters);
         for (start, len, used) in wrong {
             let what = if used {
                 format!("{len} blocks from here are in use and marked free")

@@ -1,17 +1,80 @@
-//! Memory of a check: one bit a cluster, four bits an inode, only for groups that use any. A group
-//! whose inodes differ much has two bytes an inode.
+//! Memory of a check, only for groups that use any: runs of clusters, or one bit a cluster where
+//! they are many, and four bits an inode. A group whose inodes differ much has two bytes an inode.
 //!
 //! Tested through `tests/it/check.rs`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use syncline_ondisk::{Geometry, bitmap};
 
+/// Runs of a group that are kept as such; more of them are a bitmap.
+const RUNS_MAX: usize = 64;
+
+/// Set bits of a group.
+enum Bits {
+    /// From and up to; ascending, none touches the next.
+    Runs(Vec<(u32, u32)>),
+    Map(Vec<u8>),
+}
+
+impl Bits {
+    /// How many of the bits `from..end` are set, and the first of them.
+    fn set_in(&self, from: u32, end: u32) -> Option<(u32, u32)> {
+        let (first, count) = match self {
+            Self::Runs(runs) => {
+                let at = runs.partition_point(|run| run.1 <= from);
+                let within = runs.iter().skip(at).take_while(|run| run.0 < end);
+                let count = within.map(|run| run.1.min(end) - run.0.max(from)).sum();
+                (runs.get(at).map_or(from, |run| run.0.max(from)), count)
+            }
+            Self::Map(map) => (
+                bitmap::find_set(map, from, end).unwrap_or(from),
+                bitmap::count_set(map, from, end),
+            ),
+        };
+        (count > 0).then_some((first, count))
+    }
+
+    /// Sets `from..end` of a group with a bitmap of `bytes`.
+    fn set(&mut self, from: u32, end: u32, bytes: usize) {
+        if let Self::Runs(runs) = self {
+            let at = runs.partition_point(|run| run.1 < from);
+            let after = runs.partition_point(|run| run.0 <= end);
+            let joined = runs.get(at..after).unwrap_or(&[]);
+            let first = joined.first().map_or(from, |run| run.0.min(from));
+            let last = joined.last().map_or(end, |run| run.1.max(end));
+            runs.splice(at..after, [(first, last)]);
+            if runs.len() <= RUNS_MAX {
+                return;
+            }
+            *self = Self::Map(self.map(bytes).into_owned());
+        }
+        if let Self::Map(map) = self {
+            let _ = bitmap::set_range(map, from, end - from);
+        }
+    }
+
+    /// A bitmap of `bytes`.
+    fn map(&self, bytes: usize) -> Cow<'_, [u8]> {
+        match self {
+            Self::Map(map) => Cow::Borrowed(map),
+            Self::Runs(runs) => {
+                let mut map = vec![0; bytes];
+                for (from, end) in runs {
+                    let _ = bitmap::set_range(&mut map, *from, end - from);
+                }
+                Cow::Owned(map)
+            }
+        }
+    }
+}
+
 /// Clusters that something uses. A cluster is a block without `bigalloc`.
 pub(super) struct BlockMarks {
-    groups: BTreeMap<u32, Vec<u8>>,
+    groups: BTreeMap<u32, Bits>,
     /// Those of them that were marked more than once.
-    twice: BTreeMap<u32, Vec<u8>>,
+    twice: BTreeMap<u32, Bits>,
     /// First cluster of group 0.
     first: u64,
     /// One past the last cluster.
@@ -57,22 +120,19 @@ impl BlockMarks {
             let Some((group, bit)) = self.place(at) else { break };
             let room = self.per_group - bit;
             let run = u32::try_from(end - at).unwrap_or(u32::MAX).min(room);
-            // A bitmap has at least as many bits as a group.
-            let bytes = self.per_group.div_ceil(8) as usize;
-            let map = self.groups.entry(group).or_insert_with(|| vec![0; bytes]);
-            let before = bitmap::count_set(map, bit, bit + run);
-            if before > 0 {
-                let first = bitmap::find_set(map, bit, bit + run).unwrap_or(bit);
+            let bytes = self.bytes();
+            let marks = self.groups.entry(group).or_insert_with(|| Bits::Runs(Vec::new()));
+            if let Some((first, before)) = marks.set_in(bit, bit + run) {
                 let cluster = at + u64::from(first - bit);
                 clash = Some(
                     clash.map_or((cluster, before.into()), |(c, n)| (c, n + u64::from(before))),
                 );
-                let twice = self.twice.entry(group).or_insert_with(|| vec![0; bytes]);
-                for bit in (bit..bit + run).filter(|bit| bitmap::test(map, *bit)) {
-                    let _ = bitmap::set_range(twice, bit, 1);
+                let twice = self.twice.entry(group).or_insert_with(|| Bits::Runs(Vec::new()));
+                for bit in (bit..bit + run).filter(|bit| marks.set_in(*bit, bit + 1).is_some()) {
+                    twice.set(bit, bit + 1, bytes);
                 }
             }
-            let _ = bitmap::set_range(map, bit, run);
+            marks.set(bit, bit + run, bytes);
             at += u64::from(run);
         }
         clash
@@ -88,26 +148,30 @@ impl BlockMarks {
         self.is_in(&self.twice, cluster)
     }
 
-    fn is_in(&self, marks: &BTreeMap<u32, Vec<u8>>, cluster: u64) -> bool {
+    fn is_in(&self, marks: &BTreeMap<u32, Bits>, cluster: u64) -> bool {
         self.place(cluster).is_some_and(|(group, bit)| {
-            marks.get(&group).is_some_and(|map| bitmap::count_set(map, bit, bit + 1) > 0)
+            marks.get(&group).is_some_and(|marks| marks.set_in(bit, bit + 1).is_some())
         })
+    }
+
+    /// Bytes of the bitmap of a group.
+    fn bytes(&self) -> usize {
+        self.per_group.div_ceil(8) as usize
     }
 
     /// First cluster of `len` in a group that are neither marked here nor set in `other`.
     pub(super) fn find_free(&self, group: u32, len: u32, other: &[u8]) -> Option<u64> {
         let count = self.in_group(group);
-        let mut map = vec![0; self.per_group.div_ceil(8) as usize];
-        map.iter_mut().zip(other).for_each(|(to, from)| *to = *from);
-        let marks = self.groups.get(&group).map_or(&[][..], Vec::as_slice);
-        map.iter_mut().zip(marks).for_each(|(to, from)| *to |= *from);
+        let mut map = self.group(group).into_owned();
+        map.iter_mut().zip(other).for_each(|(to, from)| *to |= *from);
         let bit = bitmap::find_zero_run(&map, 0, count, len)?;
         Some(self.first + u64::from(group) * u64::from(self.per_group) + u64::from(bit))
     }
 
-    /// The marks of a group; `None` if it has none.
-    pub(super) fn group(&self, group: u32) -> Option<&[u8]> {
-        self.groups.get(&group).map(Vec::as_slice)
+    /// The bitmap of a group.
+    pub(super) fn group(&self, group: u32) -> Cow<'_, [u8]> {
+        let marks = self.groups.get(&group);
+        marks.map_or_else(|| Cow::Owned(vec![0; self.bytes()]), |marks| marks.map(self.bytes()))
     }
 }
 

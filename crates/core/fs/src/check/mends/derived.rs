@@ -52,7 +52,7 @@ impl Mender<'_, '_> {
 
     fn mend_block_bitmap(&mut self, group: u32, desc: &mut GroupDesc) {
         let clusters = self.c.blocks.in_group(group);
-        let map = self.full_map(self.c.blocks.group(group).unwrap_or(&[]), clusters);
+        let map = self.full_map(&self.c.blocks.group(group), clusters);
         desc.bg_free_blocks_count = bitmap::count_zero(&map, 0, clusters);
         if self.c.csum.is_on() && desc.has_flag(BLOCK_UNINIT) {
             let mut implied = vec![0; map.len()];
