@@ -4,7 +4,7 @@
 //!   submit      requests of whole sectors, with Origin (durability) and FUA
 //!     |  whole pages, run >= threshold ------------------------------> home block
 //!     v
-//!   RAM         pages with a mask of valid sectors, evicted in the order of a spatial clock
+//!   RAM         pages with a mask of valid sectors, evicted by a clock that goes by address
 //!     |  flush, eviction, idle time: run >= threshold ---------------> home block
 //!     v  shorter runs: one batch, one write
 //!   log ring    encoded pages, see format.rs   --- cleaner, ascending addresses ---> home block
@@ -15,24 +15,26 @@
 //! barriers.
 //!
 //! Promises
-//! - A completed flush or FUA write: everything strict before it is durable, wherever the power is
-//!   cut later. Data written with `Durability::Relaxed` may stay in RAM, within `relaxed_bytes_max`
-//!   and for at most `relaxed_expire` plus the time to the next tick.
-//! - A flush whose origin is relaxed also covers relaxed data.
+//! - When a flush or an FUA write completes, all earlier writes that are not relaxed are durable,
+//!   wherever the power is cut later. So an FUA write is a flush, too. Data written with
+//!   `Durability::Relaxed` may stay in RAM, within `relaxed_bytes_max` and for at most
+//!   `relaxed_expire` plus the time to the next tick.
+//! - A flush whose [`Origin`](syncline_device::Origin) is relaxed makes relaxed data durable, too.
 //! - Before its flush a write may be lost, or torn at a sector boundary, as on any disk. After the
 //!   flush a power cut never brings back older contents of the page.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
 //!   on.
-//! - Writes pay for cleaning. For each 8 to 64 pages that go to the log (the pages of a step, by
-//!   the costs of the device) one write waits for about one step. A step also finishes the run at
-//!   its end and fills gaps, up to 128 pages in all.
+//! - Writes pay for cleaning. A step of the cleaner has 8 to 64 pages, as suits the device. Each
+//!   time that so many pages have gone to the log, one write waits for about one step. A step also
+//!   finishes the run at its end and fills gaps, up to 128 pages in all.
 //! - [`Buffer::configure`] changes the options while requests run: the sizes, and whether RAM and
 //!   log are used at all.
-//! - Deterministic: no thread, and no clock but that of the owner, for the costs of the device.
-//!   [`Buffer::tick`] passes the time in; the owner of the device calls it.
+//! - Deterministic: the buffer starts no thread. It reads the owner's clock only to measure the
+//!   device; other times come with [`Buffer::tick`], which the owner of the device calls.
 //!
-//! Assumes: 512-byte sectors are atomic, flushes below are true, no one else writes home or log.
-//! Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact counts.
+//! Assumes: 512-byte sectors are atomic, the devices below do not lie about flushes, no one else
+//! writes home or log. Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact
+//! counts.
 
 #![forbid(unsafe_code)]
 

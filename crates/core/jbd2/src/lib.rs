@@ -1,9 +1,9 @@
 //! A jbd2 journal in user space: handles, transactions, commit, checkpoint, recovery.
 //!
 //! This crate knows blocks, not files. The file system above changes metadata blocks through a
-//! [`Handle`]. All handles join the running transaction, until a commit writes this transaction to
-//! the log. After a crash [`Journal::recover`] replays the log. The kernel and e2fsck can replay it
-//! too, unless it has packed records (see below).
+//! [`Handle`]. A handle joins the running transaction. A commit writes this transaction to the log,
+//! and the next handle starts a new one. After a crash [`Journal::recover`] replays the log. The
+//! kernel and e2fsck can replay it too, unless it has packed records (see below).
 //!
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
@@ -23,8 +23,8 @@
 //!   1. The running transaction is being frozen: `start` waits until the open handles have ended
 //!      and the images of the changed blocks have been referenced.
 //!   2. The running transaction is full: `start` commits it. With
-//!      [`JournalOptions::owner_commits`], `start` waits until other handles end and return the
-//!      credits that they did not use. If no handle is open it fails ([`JournalError::TooLarge`]).
+//!      [`JournalOptions::owner_commits`] it does not commit: it waits for the credits that other
+//!      handles return, and fails ([`JournalError::TooLarge`]) if none is open.
 //!   3. The log has too little space: `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -38,7 +38,7 @@
 //!   threads start handles.
 //! - The file system does not reuse a freed block before the transaction that freed it is durable
 //!   ([`Handle::on_commit`]). There is one exception: the block may be reused at once if its new
-//!   contents are journaled and must be recovered together with the free (`dependency_sets/`).
+//!   contents are journaled in the dependency set of the free (`dependency_sets/`).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! [`Checksums`] selects the format that the journal writes:
