@@ -18,7 +18,23 @@ fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=src/pages.rs");
     println!("cargo:rerun-if-changed=build.rs");
     describe_build();
-    pages::generate(&help::command::<args::Cli>(args::examples::EXAMPLES, ""))
+    pages::generate(&command())
+}
+
+/// The commands of the system that this is built for.
+fn command() -> clap::Command {
+    use clap::Subcommand;
+    let command = help::command::<args::Cli>(args::examples::EXAMPLES, "");
+    if std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "linux") {
+        return command;
+    }
+    let serving = args::Serving::augment_subcommands(clap::Command::new("serving"));
+    serving.get_subcommands().fold(command, |command, absent| {
+        match command.find_subcommand(absent.get_name()) {
+            Some(_) => command.mut_subcommand(absent.get_name(), |sub| sub.hide(true)),
+            None => command,
+        }
+    })
 }
 
 /// Describes the build for `syncline --version --verbose`. The commit is `SYNCLINE_COMMIT`, which

@@ -68,6 +68,17 @@ pub enum Command {
     Import(Import),
     Export(Export),
     Serve(Serve),
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    Serving(Serving),
+    Completions(Completions),
+    Complete(Complete),
+    Man(Man),
+}
+
+/// Commands that need Linux.
+#[derive(Debug, Subcommand)]
+pub enum Serving {
     Mount(Mount),
     Umount(Umount),
     Status(Status),
@@ -78,9 +89,6 @@ pub enum Command {
     Ctl(Ctl),
     Top(Top),
     Preload(Preload),
-    Completions(Completions),
-    Complete(Complete),
-    Man(Man),
 }
 
 /// List directories of an image.

@@ -8,12 +8,15 @@ use std::fmt::Display;
 use std::path::Path;
 
 use syncline_device::DeviceError;
+#[cfg(target_os = "linux")]
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
+#[cfg(target_os = "linux")]
 use syncline_fuse::FuseError;
 use syncline_image::ImageError;
 pub use syncline_image::{plain, sentence};
 use syncline_ondisk::OndiskError;
+#[cfg(target_os = "linux")]
 use syncline_recorder::RecorderError;
 
 /// Result of a command.
@@ -105,6 +108,7 @@ impl From<FsError> for Failure {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<FuseError> for Failure {
     fn from(err: FuseError) -> Failure {
         match err {
@@ -128,6 +132,7 @@ impl From<OndiskError> for Failure {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<FlashliteError> for Failure {
     fn from(err: FlashliteError) -> Failure {
         let text = err.to_string();
@@ -143,6 +148,7 @@ impl From<FlashliteError> for Failure {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<RecorderError> for Failure {
     fn from(err: RecorderError) -> Failure {
         match &err {

@@ -47,8 +47,11 @@ impl Write for Out {
 }
 
 fn stdout_failed(err: io::Error) -> Failure {
+    /// `ERROR_PIPE_NOT_CONNECTED` of Windows, which has no kind.
+    const PIPE_NOT_CONNECTED: i32 = 233;
     match err.kind() {
         io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+        _ if cfg!(windows) && err.raw_os_error() == Some(PIPE_NOT_CONNECTED) => Failure::PipeClosed,
         _ => Failure::host(Path::new("standard output"), &err),
     }
 }

@@ -33,6 +33,8 @@ pub fn parse<C: CommandFactory + FromArgMatches>(
 fn with(command: Command, path: &[&str], text: &str) -> Command {
     match path {
         [] => command.after_long_help(text.to_owned()),
+        // Another system has fewer commands.
+        [name, ..] if command.find_subcommand(name).is_none() => command,
         [name, rest @ ..] => command.mut_subcommand(name, |sub| with(sub, rest, text)),
     }
 }

@@ -10,19 +10,29 @@
 mod args;
 mod cmd;
 pub mod complete;
+#[cfg(target_os = "linux")]
 mod contain;
+#[cfg(not(target_os = "linux"))]
+#[path = "contain/absent.rs"]
+mod contain;
+#[cfg(target_os = "linux")]
 pub mod control;
+#[cfg(target_os = "linux")]
 pub mod daemon;
 pub mod error;
 pub mod format;
 pub mod generated;
 pub mod help;
+#[cfg(target_os = "linux")]
 mod helper;
 mod image;
 pub mod interrupt;
+#[cfg(target_os = "linux")]
 mod mount_options;
+#[cfg(target_os = "linux")]
 pub mod place;
 pub mod progress;
+#[cfg(target_os = "linux")]
 pub mod served;
 pub mod version;
 
@@ -38,6 +48,7 @@ static PROGRAM: OnceLock<&str> = OnceLock::new();
 
 /// `syncline` with an attack for the request `takeover` of its control socket, for tests.
 #[doc(hidden)]
+#[cfg(target_os = "linux")]
 pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
     let _ = contain::TAKEOVER.set(attack);
     main()
@@ -46,11 +57,13 @@ pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {
     end_on_panic(complain);
-    let Some(arguments) = helper::arguments(std::env::args_os()) else {
-        return ExitCode::SUCCESS;
-    };
-    let examples = args::examples::EXAMPLES;
-    let cli: args::Cli = help::parse(arguments, examples, &mount_options::help());
+    #[cfg(target_os = "linux")]
+    let (arguments, mount_options) =
+        (helper::arguments(std::env::args_os()), mount_options::help());
+    #[cfg(not(target_os = "linux"))]
+    let (arguments, mount_options) = (Some(std::env::args_os()), String::new());
+    let Some(arguments) = arguments else { return ExitCode::SUCCESS };
+    let cli: args::Cli = help::parse(arguments, args::examples::EXAMPLES, &mount_options);
     conclude("syncline", || match cli.command {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),
@@ -109,18 +122,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Mkfs(args) => cmd::transfer::mkfs(&args),
         Command::Resize(args) => cmd::transfer::resize(&args),
         Command::Import(args) => cmd::import::run(&args),
-        Command::Serve(args) => cmd::serve::run(&args),
         Command::Export(args) => cmd::transfer::export(&args),
-        Command::Mount(args) => cmd::mount::run(&args),
-        Command::Umount(args) => cmd::umount::run(&args),
-        Command::Status(args) => cmd::status::run(&args),
-        Command::Buffer(args) => cmd::buffer::run(&args.command),
-        Command::Flashlite(args) => cmd::flashlite::run(&args.command),
-        Command::Record(args) => cmd::record::run(&args),
-        Command::RecordRead(args) => cmd::record_read::run(&args),
-        Command::Ctl(args) => cmd::ctl::run(&args.command),
-        Command::Top(args) => cmd::top::run(&args),
-        Command::Preload(args) => cmd::preload::run(&args),
+        Command::Serve(args) => cmd::serve::run(&args),
+        #[cfg(target_os = "linux")]
+        Command::Serving(command) => serve(command),
         Command::Complete(args) => {
             complete::run(args::Cli::command(), &args.words, &cmd::generated::values)
         }
@@ -128,6 +133,24 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Man(args) => {
             cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())
         }
+    }
+}
+
+/// What needs Linux.
+#[cfg(target_os = "linux")]
+fn serve(command: args::Serving) -> Result<(), Failure> {
+    use args::Serving;
+    match command {
+        Serving::Mount(args) => cmd::mount::run(&args),
+        Serving::Umount(args) => cmd::umount::run(&args),
+        Serving::Status(args) => cmd::status::run(&args),
+        Serving::Buffer(args) => cmd::buffer::run(&args.command),
+        Serving::Flashlite(args) => cmd::flashlite::run(&args.command),
+        Serving::Record(args) => cmd::record::run(&args),
+        Serving::RecordRead(args) => cmd::record_read::run(&args),
+        Serving::Ctl(args) => cmd::ctl::run(&args.command),
+        Serving::Top(args) => cmd::top::run(&args),
+        Serving::Preload(args) => cmd::preload::run(&args),
     }
 }
 

@@ -115,8 +115,11 @@ impl Bar {
             return;
         }
         state.is_drawn = true;
-        let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col);
-        let columns = usize::from(size.ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS));
+        #[cfg(unix)]
+        let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col).ok();
+        #[cfg(not(unix))]
+        let size = None;
+        let columns = usize::from(size.filter(|columns| *columns > 0).unwrap_or(COLUMNS));
         let line = format::line(&format!("{}{text}", filled(&state))).into_owned();
         let line: String = line.chars().take(columns.saturating_sub(1)).collect();
         // Nobody looks at a standard error that is closed.

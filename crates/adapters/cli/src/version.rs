@@ -46,18 +46,22 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Kernel, processor architecture, processors and page size.
+/// Kernel, processor architecture, processors and page size, as far as the system says.
 pub fn host() -> String {
-    let known = rustix::system::uname();
-    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-    format!(
-        "{} {} {}, {} processors, pages of {} bytes",
-        text(known.sysname()),
-        text(known.release()),
-        text(known.machine()),
-        std::thread::available_parallelism().map_or(1, usize::from),
-        rustix::param::page_size()
-    )
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    #[cfg(unix)]
+    {
+        let known = rustix::system::uname();
+        let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+        let (system, release) = (text(known.sysname()), text(known.release()));
+        let (machine, page) = (text(known.machine()), rustix::param::page_size());
+        format!("{system} {release} {machine}, {processors} processors, pages of {page} bytes")
+    }
+    #[cfg(not(unix))]
+    {
+        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+        format!("{system} {machine}, {processors} processors")
+    }
 }
 
 #[cfg(test)]

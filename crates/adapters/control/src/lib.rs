@@ -15,19 +15,26 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 pub mod dbus;
+#[cfg(target_os = "linux")]
 mod desktop;
+#[cfg(target_os = "linux")]
 mod governor;
+#[cfg(target_os = "linux")]
 pub mod hints;
 mod policy;
 mod ranks;
+#[cfg(target_os = "linux")]
 pub mod socket;
 pub mod status;
 mod traffic;
 
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
 pub use desktop::{Services, look};
+#[cfg(target_os = "linux")]
 pub use governor::{Governed, Governor};
 use serde::{Deserialize, Serialize};
 

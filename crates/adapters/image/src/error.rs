@@ -118,7 +118,8 @@ pub fn sentence(text: &str) -> String {
         None => (text, ""),
     };
     let after = if after.starts_with(" at path ") { "" } else { after };
-    let mut letters = before.chars();
+    // A message of Windows ends with a full stop.
+    let mut letters = before.trim_end_matches('.').chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());
     first.into_iter().chain(letters).chain(after.chars()).collect()
 }
@@ -205,6 +206,7 @@ mod tests {
         assert_eq!(text, "no such file");
         let text = sentence("No such file (os error 2); check the path");
         assert_eq!(text, "no such file; check the path");
+        assert_eq!(sentence("Invalid handle. (os error 6)"), "invalid handle");
         assert_eq!(sentence("Broken"), "broken");
         assert_eq!(sentence(""), "");
     }

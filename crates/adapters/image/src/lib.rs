@@ -59,7 +59,7 @@ pub use image::{Image, superblock};
 pub use open::{
     Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device, repair,
 };
-pub use platform::ReadAt;
+pub use platform::{ReadAt, user};
 #[cfg(any(unix, windows))]
 pub use staged::{Staged, check_outputs, write_file};
 

@@ -1,6 +1,6 @@
 //! Files of this system that hold images: `IMAGE:/path`, formats, locks.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +50,14 @@ impl Place {
             let shown = argument.to_string_lossy();
             ImageError::Usage(format!("`{shown}` names no file of an image; write IMAGE:/path"))
         })
+    }
+
+    /// The argument that [`Place::split`] splits into this.
+    pub fn argument(&self) -> OsString {
+        let mut whole = self.image.clone().into_os_string();
+        whole.push(":");
+        whole.push(path_of(&self.path));
+        whole
     }
 
     /// For messages.

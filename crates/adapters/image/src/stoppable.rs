@@ -24,7 +24,7 @@ impl Stoppable {
     /// # Errors
     /// As of open(2).
     pub fn open(path: &Path, stopped: fn() -> bool) -> io::Result<Stoppable> {
-        Stoppable::new(platform::open_unwaiting(path)?, stopped)
+        Ok(Stoppable::new(platform::open_unwaiting(path)?, stopped))
     }
 
     /// Standard input, without the buffer of [`std::io::stdin`].
@@ -32,16 +32,14 @@ impl Stoppable {
     /// # Errors
     /// It is closed.
     pub fn standard_input(stopped: fn() -> bool) -> io::Result<Stoppable> {
-        Stoppable::new(platform::standard_input()?, stopped)
+        Ok(Stoppable::new(platform::standard_input()?, stopped))
     }
 
     /// An open file.
-    ///
-    /// # Errors
-    /// As of fstat(2).
-    pub fn new(file: File, stopped: fn() -> bool) -> io::Result<Stoppable> {
-        let waits = !file.metadata()?.is_file();
-        Ok(Stoppable { file, waits, stopped })
+    pub fn new(file: File, stopped: fn() -> bool) -> Stoppable {
+        // Windows has no metadata of a pipe.
+        let waits = !file.metadata().is_ok_and(|found| found.is_file());
+        Stoppable { file, waits, stopped }
     }
 }
 

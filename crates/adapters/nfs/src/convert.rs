@@ -1,8 +1,8 @@
 //! Values of the volume as NFS has them.
 
 use nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3, wcc_attr};
-use rustix::fs::{FileType, major, minor};
-use syncline_fs::{Attr, FsError, Timestamp};
+use syncline_fs::bits::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFSOCK};
+use syncline_fs::{Attr, FsError, Timestamp, device_numbers};
 
 /// Status of a call.
 pub(crate) type Status<T> = Result<T, nfsstat3>;
@@ -43,19 +43,20 @@ pub(crate) fn time(time: Timestamp) -> nfstime3 {
 
 /// Type of a file with this `st_mode`.
 pub(crate) fn kind(mode: u16) -> ftype3 {
-    match FileType::from_raw_mode(u32::from(mode)) {
-        FileType::Directory => ftype3::NF3DIR,
-        FileType::Symlink => ftype3::NF3LNK,
-        FileType::BlockDevice => ftype3::NF3BLK,
-        FileType::CharacterDevice => ftype3::NF3CHR,
-        FileType::Fifo => ftype3::NF3FIFO,
-        FileType::Socket => ftype3::NF3SOCK,
+    match mode & S_IFMT {
+        S_IFDIR => ftype3::NF3DIR,
+        S_IFLNK => ftype3::NF3LNK,
+        S_IFBLK => ftype3::NF3BLK,
+        S_IFCHR => ftype3::NF3CHR,
+        S_IFIFO => ftype3::NF3FIFO,
+        S_IFSOCK => ftype3::NF3SOCK,
         _ => ftype3::NF3REG,
     }
 }
 
 /// Attributes of a file of the volume `fsid`.
 pub(crate) fn attributes(attr: &Attr, fsid: u64) -> fattr3 {
+    let (major, minor) = device_numbers(attr.rdev);
     fattr3 {
         type_: kind(attr.mode),
         mode: u32::from(attr.mode) & 0o7777,
@@ -64,7 +65,7 @@ pub(crate) fn attributes(attr: &Attr, fsid: u64) -> fattr3 {
         gid: attr.gid,
         size: attr.size,
         used: attr.blocks * 512,
-        rdev: specdata3 { specdata1: major(attr.rdev), specdata2: minor(attr.rdev) },
+        rdev: specdata3 { specdata1: major, specdata2: minor },
         fsid,
         fileid: u64::from(attr.ino),
         atime: time(attr.atime),

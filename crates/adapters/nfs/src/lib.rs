@@ -56,6 +56,10 @@ mod export;
 mod files;
 mod info;
 mod listing;
+#[cfg(target_os = "linux")]
+mod local;
+#[cfg(not(target_os = "linux"))]
+#[path = "strangers.rs"]
 mod local;
 mod mount;
 mod names;

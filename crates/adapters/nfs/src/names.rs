@@ -5,8 +5,9 @@ use nfs3_types::nfs3::{
     MKDIR3resfail, MKNOD3resfail, REMOVE3resfail, REMOVE3resok, RENAME3resfail, RENAME3resok,
     SYMLINK3resfail, ftype3, nfsstat3,
 };
-use rustix::fs::makedev;
-use syncline_fs::{Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp, acl};
+use syncline_fs::{
+    Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp, acl, makedev,
+};
 
 use crate::arguments::{Arguments, Entry};
 use crate::convert::{self, Status, status};

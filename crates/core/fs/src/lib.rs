@@ -73,6 +73,7 @@ pub use pages::CacheStats;
 pub use store::buffered::Buffered;
 pub use syncline_cache::VolumePolicy;
 pub use syncline_jbd2::JournalStats;
+pub use syncline_ondisk::device_number::{device_numbers, makedev};
 pub use time::Timestamp;
 pub use volume::Volume;
 

@@ -26,6 +26,7 @@ pub mod bitmap;
 pub mod blockmap;
 pub mod bytes;
 pub mod checksum;
+pub mod device_number;
 pub mod dir;
 mod dirhash;
 pub mod ea_inode;

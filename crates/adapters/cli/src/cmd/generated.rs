@@ -9,6 +9,7 @@ use syncline_image::{Image, Opening, Place};
 use crate::args::Cli;
 use crate::contain::Bounds;
 use crate::generated::Pages;
+#[cfg(target_os = "linux")]
 use crate::mount_options;
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
@@ -18,13 +19,17 @@ pub(crate) const PAGES: Pages = Pages {
     program: "syncline",
     completions: COMPLETIONS,
     pages: MAN_PAGES,
+    #[cfg(target_os = "linux")]
     more: |name| (name == "mount").then(mount_options::man),
+    #[cfg(not(target_os = "linux"))]
+    more: |_| None,
 };
 
 /// Values of the arguments, for `complete`.
 pub(crate) fn values(command: &Command, arg: &Arg, tail: &str) -> Vec<String> {
     let name = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name);
     match (command.get_name(), name) {
+        #[cfg(target_os = "linux")]
         ("mount" | "serve", "OPTIONS") => mount_options::values(tail),
         ("man", "COMMAND") => {
             Cli::command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect()

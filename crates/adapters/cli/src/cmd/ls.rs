@@ -188,7 +188,7 @@ impl Listing<'_> {
         row.push(attr.gid.to_string());
         row.push(match attr.mode & 0o170_000 {
             0o020_000 | 0o060_000 => {
-                let (major, minor) = (rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev));
+                let (major, minor) = syncline_fs::device_numbers(attr.rdev);
                 format!("{major},{minor}")
             }
             _ if self.args.human_readable => format::short_size(attr.size),

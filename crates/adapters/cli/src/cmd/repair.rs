@@ -180,7 +180,11 @@ fn save(file: &Path, bytes: &[u8]) -> Result<()> {
         let mut to = OpenOptions::new().write(true).create_new(true).open(file)?;
         to.write_all(bytes)?;
         to.sync_all()?;
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        // Windows opens no directory, and makes names durable by itself.
+        match cfg!(windows) {
+            true => Ok(()),
+            false => File::open(parent.unwrap_or(Path::new(".")))?.sync_all(),
+        }
     };
     written().map_err(|err| Failure::host(file, &err))
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use serde_json::Value;
 use syncline_control::status::{Image, Sources, Status};
 use syncline_device::{Clock, RecordingDevice, WallClock};
@@ -35,6 +34,11 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
             "{address} is reachable from other machines; list with --allow ADDRESS/BITS those that \
              may connect (each can name any user and change every file), or serve on 127.0.0.1"
         )));
+    }
+    if !cfg!(target_os = "linux") && address.ip().is_loopback() && !args.allow_local_users {
+        let text = "this system does not say whose program connects; let every user of it connect \
+                    with --allow-local-users";
+        return Err(Failure::Usage(text.to_owned()));
     }
     let allowed = args.allow.iter().map(|text| text.parse::<Allowed>().map_err(Failure::Usage));
     let allowed = allowed.collect::<Result<Vec<_>>>()?;
@@ -150,8 +154,8 @@ fn shown(status: &Status, volume: &Volume) -> Result<Value> {
 /// A line for a user who, as a client, could make nothing in the root directory, as in an image
 /// that mke2fs made with its defaults: its root belongs to user 0.
 fn write_hint(volume: &Volume, args: &Serve) -> Result<String> {
-    let (root, own) = (volume.getattr(&volume.root()?), geteuid());
-    let may = own.is_root() || root.uid == own.as_raw() || root.mode & 0o002 != 0;
+    let (root, (own, _)) = (volume.getattr(&volume.root()?), syncline_image::user());
+    let may = own == 0 || root.uid == own || root.mode & 0o002 != 0;
     if may || args.no_permissions || volume.is_read_only() {
         return Ok(String::new());
     }

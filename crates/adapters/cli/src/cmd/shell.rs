@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Command as Process, Stdio};
 
@@ -250,12 +249,7 @@ impl Shell {
             1 => OsString::from("."),
             _ => args.paths.pop().unwrap_or_default(),
         };
-        let inside = |word: &OsString| {
-            let path = [b":", self.place(word).path.as_slice()].concat();
-            let mut whole = self.image.clone().into_os_string();
-            whole.push(std::ffi::OsStr::from_bytes(&path));
-            whole
-        };
+        let inside = |word: &OsString| self.place(word).argument();
         let (sources, target) = match put {
             true => (args.paths.clone(), inside(&target)),
             false => (args.paths.iter().map(inside).collect(), target),

@@ -69,7 +69,7 @@ fn fields(attr: &Attr) -> String {
         FLAGS.iter().filter(|(bit, _)| attr.flags & bit != 0).map(|(_, letter)| letter).collect();
     let device = match mode & 0o170_000 {
         0o020_000 | 0o060_000 => {
-            let (major, minor) = (rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev));
+            let (major, minor) = syncline_fs::device_numbers(attr.rdev);
             format!("\tDevice type: {major},{minor}")
         }
         _ => String::new(),

@@ -5,7 +5,6 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches};
-use rustix::process::{getegid, geteuid};
 use syncline_fs::FsError;
 use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
 use syncline_image::mkfs;
@@ -46,8 +45,10 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
     let (mut options, identity) = format_options(&format)?;
     let time_s = epoch_s()?;
     let names_owner = format.extended.iter().any(|option| option.contains("root_owner"));
-    if !names_owner && time_s.is_none() && !geteuid().is_root() {
-        options.root_owner = (geteuid().as_raw(), getegid().as_raw());
+    // A user who is not root gets the root directory, as far as users have numbers here.
+    let user = syncline_image::user();
+    if !names_owner && time_s.is_none() && user.0 != 0 {
+        options.root_owner = user;
     }
     let made = mkfs::Mkfs {
         size_bytes: args.size,

@@ -12,9 +12,9 @@ const WORKFLOW: &str = include_str!("../../../../../samples/ci/image.yml");
 
 /// Name and script of each step that has one. The file uses the two forms of `run:` that this
 /// reads.
-fn steps() -> Vec<(String, String)> {
+fn steps(workflow: &str) -> Vec<(String, String)> {
     let indent = |line: &str| line.len() - line.trim_start().len();
-    let mut lines = WORKFLOW.lines().peekable();
+    let mut lines = workflow.lines().peekable();
     let (mut name, mut found) = (String::new(), Vec::new());
     while let Some(line) = lines.next() {
         let (key, value) = line.trim().split_once(": ").unwrap_or((line.trim(), ""));
@@ -94,12 +94,27 @@ fn the_containerfile_makes_an_image() {
     assert_eq!(found.text(), "card\n", "{found:?}");
 }
 
+/// What a Windows and a macOS machine run; here with the program that was built.
+#[test]
+fn the_recipe_for_other_systems_works_on_this_one() {
+    let dir = scratch();
+    let path = path_with_program(dir.path());
+    let steps = steps(include_str!("../../../../../samples/ci/systems.yml"));
+    assert_eq!(steps.len(), 5, "{steps:?}");
+    for (name, script) in steps.iter().filter(|(name, _)| name != "Build") {
+        let mut shell = Command::new("bash");
+        shell.args(["-e", "-c", script]).current_dir(dir.path()).env("PATH", &path);
+        let ran = shell.output().unwrap();
+        assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
 #[test]
 fn the_recipe_for_ci_builds_and_checks_an_image() {
     let dir = scratch();
     let path = path_with_program(dir.path());
     let epoch = WORKFLOW.split("SOURCE_DATE_EPOCH: ").nth(1).and_then(|rest| rest.lines().next());
-    let steps = steps();
+    let steps = steps(WORKFLOW);
     assert_eq!(steps.len(), 6, "{steps:?}");
     for (name, script) in steps {
         // `make test-dist` installs the packages.

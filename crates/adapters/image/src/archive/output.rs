@@ -193,7 +193,7 @@ impl Writer<'_> {
         };
         header.set_entry_type(kind);
         if matches!(kind, EntryType::Char | EntryType::Block) {
-            let numbers = crate::platform::device_numbers(meta.rdev);
+            let numbers = syncline_fs::device_numbers(meta.rdev);
             let set = header
                 .set_device_major(numbers.0)
                 .and_then(|()| header.set_device_minor(numbers.1));

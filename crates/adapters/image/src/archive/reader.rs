@@ -401,7 +401,7 @@ fn device(header: &Header, kind: u8) -> Result<u64> {
         b'3' | b'4' if &bytes[257..262] == b"ustar" => {
             let (major, minor) =
                 (fields::narrow(&bytes[329..337])?, fields::narrow(&bytes[337..345])?);
-            Ok(crate::platform::makedev(major, minor))
+            Ok(syncline_fs::makedev(major, minor))
         }
         _ => Ok(0),
     }

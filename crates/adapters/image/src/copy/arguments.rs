@@ -16,7 +16,7 @@ use crate::{Image, ImageError, Opening, Place, Result, Watch};
 
 /// Standard input as a source, standard output as a target.
 const STANDARD: &str = "-";
-const STANDARD_INPUT: &[u8] = b"/dev/stdin";
+pub(super) const STANDARD_INPUT: &[u8] = b"/dev/stdin";
 
 /// Options of [`copy`].
 #[derive(Clone, Default)]

@@ -13,7 +13,11 @@ mod windows;
 #[cfg(not(any(unix, windows)))]
 pub(crate) use other::*;
 #[cfg(not(unix))]
+pub use ownerless::user;
+#[cfg(not(unix))]
 pub(crate) use ownerless::*;
+#[cfg(unix)]
+pub use unix::user;
 #[cfg(unix)]
 pub(crate) use unix::*;
 #[cfg(windows)]
@@ -32,19 +36,6 @@ pub trait ReadAt: Send + Sync {
     /// # Errors
     /// The read failed; the bytes end before.
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
-}
-
-/// Device number as ext4 and Linux encode it, on any system.
-pub(crate) fn makedev(major: u32, minor: u32) -> u64 {
-    let (major, minor) = (u64::from(major), u64::from(minor));
-    (major & !0xfff) << 32 | (major & 0xfff) << 8 | (minor & !0xff) << 12 | minor & 0xff
-}
-
-/// Major and minor number of [`makedev`].
-pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
-    let major = rdev >> 32 & !0xfff | rdev >> 8 & 0xfff;
-    let minor = rdev >> 12 & !0xff | rdev & 0xff;
-    (major as u32, minor as u32)
 }
 
 /// A path of this system.
@@ -110,15 +101,6 @@ mod tests {
             assert!(!is_windows_name(bad.as_bytes()), "{bad}");
         }
         assert!(!is_windows_name(b"\xff") && !is_windows_name(b"a\n"));
-    }
-
-    #[test]
-    fn device_numbers_are_linuxes() {
-        for (major, minor) in [(0, 0), (8, 1), (0xfff, 0xff), (0x1234_5678, 0x9abc_def0)] {
-            let rdev = makedev(major, minor);
-            assert_eq!(rdev, rustix::fs::makedev(major, minor));
-            assert_eq!(device_numbers(rdev), (major, minor));
-        }
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// User and group of this process.
-pub(crate) fn user() -> (u32, u32) {
+pub fn user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn device_of(rdev: u64) -> u64 {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn device_of(rdev: u64) -> u64 {
-    super::makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
+    syncline_fs::makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
 }
 
 /// Makes a fifo, device or socket in a directory, which its owner may read and write.

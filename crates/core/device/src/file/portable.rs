@@ -5,8 +5,11 @@
 //! - A flush is [`File::sync_data`], which is `F_FULLFSYNC` on macOS. A FUA write is a write and a
 //!   flush behind it.
 //! - A discard does nothing.
+//! - A disk (`\\.\PhysicalDrive1` of Windows, `/dev/rdisk4` of macOS) has as many bytes as can be
+//!   read. It has no lock: both systems refuse to write to what they have mounted.
 //!
-//! Assumes nothing of the system but files. Tested below, on Linux as well.
+//! Assumes nothing of the system but files, and disks with sectors of 512 bytes. Tested below, on
+//! Linux as well.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,10 +20,14 @@ use parking_lot::Mutex;
 use super::{FileOptions, io_error, make_file, open_error};
 use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES};
 
-/// An image file. See the module's description.
+/// Most sectors of a disk: 4 EiB.
+const SECTORS_MAX: u64 = 1 << 53;
+
+/// An image file, or a disk. See the module's description.
 pub struct FileDevice {
     file: Mutex<File>,
     geometry: Geometry,
+    is_disk: bool,
 }
 
 impl Drop for FileDevice {
@@ -42,12 +49,19 @@ impl FileDevice {
         let failed = |error: io::Error, next: &str| open_error(path, &error, next);
         let opened = OpenOptions::new().read(true).write(!options.read_only).open(path);
         let file = opened.map_err(|e| failed(e, "check the path and its permissions"))?;
-        if options.lock {
+        // Windows has no metadata of a disk.
+        let is_disk = !file.metadata().is_ok_and(|found| found.is_file());
+        if options.lock && !is_disk {
             let locked = if options.read_only { file.try_lock_shared() } else { file.try_lock() };
             let next = "another program has it open; close that first";
             locked.map_err(|error| failed(error.into(), next))?;
         }
-        let size = file.metadata().map_err(|e| failed(e, "check the file"))?.len();
+        let size = match is_disk {
+            true => {
+                disk_bytes(&file).map_err(|e| failed(e, "check the disk and its permissions"))?
+            }
+            false => file.metadata().map_err(|e| failed(e, "check the file"))?.len(),
+        };
         let geometry = Geometry {
             size_bytes: size / SECTOR_BYTES * SECTOR_BYTES,
             max_request_bytes: MAX_REQUEST_BYTES,
@@ -57,7 +71,7 @@ impl FileDevice {
             discard: false,
             read_only: options.read_only,
         };
-        Ok(FileDevice { file: Mutex::new(file), geometry })
+        Ok(FileDevice { file: Mutex::new(file), geometry, is_disk })
     }
 
     /// Opens a file that the caller has just made.
@@ -90,9 +104,9 @@ impl FileDevice {
         self.file.lock().try_clone()
     }
 
-    /// False: only regular files are opened.
+    /// True if this is a disk.
     pub fn is_block_device(&self) -> bool {
-        false
+        self.is_disk
     }
 
     /// True if requests bypass the page cache: never.
@@ -104,6 +118,27 @@ impl FileDevice {
     pub fn has_io_uring(&self) -> bool {
         false
     }
+}
+
+/// Bytes of a disk. No safe call tells them: the end is where reads end. A sector that cannot be
+/// read may make the disk look too short for its file system, never too long.
+fn disk_bytes(mut file: &File) -> io::Result<u64> {
+    let mut sector = [0; SECTOR_BYTES as usize];
+    let mut read = |nr: u64| {
+        file.seek(SeekFrom::Start(nr * SECTOR_BYTES))?;
+        file.read_exact(&mut sector)
+    };
+    read(0)?;
+    let mut end = 1;
+    while end < SECTORS_MAX && read(end).is_ok() {
+        end *= 2;
+    }
+    let mut last = end / 2;
+    while end - last > 1 {
+        let middle = last.midpoint(end);
+        *(if read(middle).is_ok() { &mut last } else { &mut end }) = middle;
+    }
+    Ok(end * SECTOR_BYTES)
 }
 
 /// One request.
@@ -145,6 +180,19 @@ mod tests {
     use crate::{Kind, Origin, Plug};
 
     const OTHER: Origin = Origin::new(Kind::Other, true);
+
+    #[test]
+    fn a_disk_ends_where_reads_end() {
+        let dir = tempfile::tempdir().unwrap();
+        for sectors in [1, 2, 3, 4, 5, 127, 128, 129, 1_000_003] {
+            let path = dir.path().join(sectors.to_string());
+            make_file(&path, sectors * SECTOR_BYTES).unwrap();
+            let file = File::open(&path).unwrap();
+            assert_eq!(disk_bytes(&file).unwrap(), sectors * SECTOR_BYTES);
+        }
+        make_file(&dir.path().join("empty"), 0).unwrap();
+        assert!(disk_bytes(&File::open(dir.path().join("empty")).unwrap()).is_err());
+    }
 
     #[test]
     fn what_is_written_is_read_back_and_the_file_is_locked() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use syncline_ondisk::device_number::makedev;
 use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 use crate::error::{FsError, Result};
@@ -136,7 +137,10 @@ impl crate::Volume {
             blocks: raw.sectors(block_size).saturating_add(delayed).saturating_add(inline),
             blksize: block_size as u32,
             rdev: match raw.i_mode & S_IFMT {
-                S_IFBLK | S_IFCHR => device_number(raw.device_number()),
+                S_IFBLK | S_IFCHR => {
+                    let (major, minor) = raw.device_number();
+                    makedev(major, minor)
+                }
                 _ => 0,
             },
             atime: raw.i_atime,
@@ -197,12 +201,6 @@ pub(crate) fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAt
         set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && set.flags.is_none();
     let dirty = if times_only { Dirty::Times } else { Dirty::Data };
     write_inode(inodes, &mut h, inode, &mut st, dirty)
-}
-
-/// Linux's 64-bit encoding of a device number (`makedev`).
-fn device_number((major, minor): (u32, u32)) -> u64 {
-    let (major, minor) = (u64::from(major), u64::from(minor));
-    (major & 0xfff) << 8 | (major & 0xffff_f000) << 32 | minor & 0xff | (minor & 0xffff_ff00) << 12
 }
 
 /// The letter `ls -l` shows for a mode's type.

@@ -6,6 +6,7 @@
 //! bit. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::device_number::device_numbers;
 use syncline_ondisk::dir as disk_dir;
 use syncline_ondisk::inode::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, S_ISGID, flags,
@@ -94,15 +95,12 @@ impl crate::Volume {
                 make(&self.0, dir, name, kind, create, |_, _, _, _| Ok(()))
             }
             S_IFCHR | S_IFBLK => make(&self.0, dir, name, kind, create, |_, _, _, st| {
-                let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
-                let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
-                match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
-                    (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
-                        st.raw.set_device_number(major, minor);
-                        Ok(())
-                    }
-                    _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+                let (major, minor) = device_numbers(rdev);
+                if major >= 1 << 12 || minor >= 1 << 20 {
+                    return Err(FsError::invalid("ext4 cannot hold this device number"));
                 }
+                st.raw.set_device_number(major, minor);
+                Ok(())
             }),
             S_IFDIR => Err(FsError::Perm),
             _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),

@@ -70,8 +70,14 @@ fn program(name: &str, package: &str, known: Option<&str>) -> PathBuf {
     BUILT.get_or_init(built).clone()
 }
 
-/// `syncline`.
+/// `syncline`; `SYNCLINE_RUN` has the words of another one, such as Wine and a build for Windows.
 pub fn binary() -> Command {
+    if let Ok(words) = std::env::var("SYNCLINE_RUN") {
+        let mut words = words.split(' ');
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words);
+        return command;
+    }
     Command::new(program("syncline", "syncline-cli", option_env!("CARGO_BIN_EXE_syncline")))
 }
 

@@ -294,7 +294,7 @@ impl Side for Host {
             let text = "something else took the file's place; copy it again";
             return Err(ImageError::Failed(text.into()).at(path_of(path).display()));
         }
-        let file = Stoppable::new(file, self.stopped).map_err(failed(path))?;
+        let file = Stoppable::new(file, self.stopped);
         Ok(Box::new(Stream { file, path: path.to_vec() }))
     }
 

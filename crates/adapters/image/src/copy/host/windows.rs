@@ -5,8 +5,9 @@ use std::fs::{File, FileTimes, Metadata};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{HostFile, Stream, failed};
+use super::{HostFile, Stream, failed, fill};
 use crate::Result;
+use crate::copy::arguments::STANDARD_INPUT;
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::platform::{self, is_windows_name, path_of};
 use crate::stoppable::Stoppable;
@@ -14,6 +15,10 @@ use crate::stoppable::Stoppable;
 const DIRECTORY: u32 = 0o040_755;
 const REGULAR: u32 = 0o100_644;
 const SYMLINK: u32 = 0o120_777;
+const FIFO: u32 = 0o010_600;
+/// Parts of a file that are looked at for zeros, and most of them in a range of data.
+const PART_BYTES: usize = 64 << 10;
+const RANGE_BYTES: u64 = 16 << 20;
 /// Write permissions of a mode.
 const WRITABLE: u32 = 0o222;
 
@@ -56,18 +61,37 @@ fn list(path: &[u8]) -> Result<Vec<Vec<u8>>> {
 
 /// Opens for reading: in turn what is no regular file.
 fn open(path: &[u8]) -> Result<Box<dyn Reader>> {
+    if path == STANDARD_INPUT {
+        let file = Stoppable::standard_input(|| false).map_err(failed(path))?;
+        return Ok(Box::new(Stream { file, path: path.to_vec() }));
+    }
     let file = File::open(platform::path_of(path)).map_err(failed(path))?;
     let meta = file.metadata().map_err(failed(path))?;
     if !meta.is_file() {
-        let file = Stoppable::new(file, || false).map_err(failed(path))?;
+        let file = Stoppable::new(file, || false);
         return Ok(Box::new(Stream { file, path: path.to_vec() }));
     }
     Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }))
 }
 
-/// The next range with data from there on: start and end; none behind the last.
+/// The next range with data from there on: start and end; none behind the last. A part of
+/// [`PART_BYTES`] that is zero is a hole, since no safe call tells where those of the file are.
 pub(super) fn data(file: &HostFile, from: u64) -> Result<Option<(u64, u64)>> {
-    Ok((from < file.size).then_some((from, file.size)))
+    let mut part = vec![0; PART_BYTES];
+    let mut is_zero = |at: u64| -> Result<bool> {
+        let read = |rest: &mut [u8], done| platform::read_at(&file.file, rest, at + done as u64);
+        let len = fill(&mut part, read).map_err(failed(&file.path))?;
+        Ok(part.iter().take(len).all(|byte| *byte == 0))
+    };
+    let mut start = from;
+    while start < file.size && is_zero(start)? {
+        start += PART_BYTES as u64;
+    }
+    let mut end = start;
+    while end < file.size && end - start < RANGE_BYTES && (end == start || !is_zero(end)?) {
+        end += PART_BYTES as u64;
+    }
+    Ok((start < file.size).then_some((start, end.min(file.size))))
 }
 
 /// Seconds and nanoseconds since 1970.
@@ -101,6 +125,11 @@ fn mode_of(meta: &Metadata) -> u32 {
 
 impl Side for Host {
     fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
+        if path == STANDARD_INPUT {
+            let mode = FIFO;
+            let (uid, gid) = platform::user();
+            return Ok(Some(Meta { mode, uid, gid, nlink: 1, ..Meta::default() }));
+        }
         let host = path_of(path);
         let found =
             if follow { std::fs::metadata(&host) } else { std::fs::symlink_metadata(&host) };

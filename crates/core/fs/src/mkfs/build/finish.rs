@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use syncline_device::BlockDevice;
+use syncline_ondisk::device_number::device_numbers;
 use syncline_ondisk::dir::{DirFormat, file_type};
 use syncline_ondisk::inode::{
     EXTRA_ISIZE_FULL, GOOD_OLD_INODE_SIZE, I_BLOCK_BYTES, S_IFBLK, S_IFCHR, flags,
@@ -276,10 +277,9 @@ impl<D: BlockDevice> Build<D> {
         let runs = &self.contents.runs[from as usize..(from + count) as usize];
         match node.content {
             Content::Special(rdev) => {
-                let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
-                let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
                 if matches!(node.file_type(), S_IFBLK | S_IFCHR) {
-                    inode.set_device_number(major as u32, minor as u32);
+                    let (major, minor) = device_numbers(rdev);
+                    inode.set_device_number(major, minor);
                 }
             }
             Content::Symlink(target) if runs.is_empty() => {
