@@ -10,10 +10,12 @@ use crate::NandError;
 use crate::profile::Profile;
 use crate::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use syncline_device::SplitMix64;
+use syncline_device::{SplitMix64, WriteLife};
 
 /// Size of the device that is measured.
 pub const SIZE_BYTES: u64 = 8 << 30;
+/// Size of the device on which write amplification is measured.
+const WAF_BYTES: u64 = 2 << 30;
 /// Largest deviation from the published figure, in per cent.
 pub const WITHIN_PERCENT: f64 = 20.0;
 
@@ -99,6 +101,27 @@ pub enum Figure {
     /// 1 MiB writes in order without a rest, one at a time, over the whole device twice: the rate
     /// of the last quarter of a pass, when an SLC write cache is full, 10^6 bytes a second.
     SustainedWriteMbPerS,
+    /// Random writes of 4 KiB over the whole device, 512 at a time, after it was overwritten at
+    /// random once, a second.
+    #[serde(rename = "random-write-4k-steady-iops")]
+    SteadyWriteIops,
+    /// Bytes programmed for each byte written: 128 KiB writes, each place once a pass, in random
+    /// order, as fio has it; the third pass.
+    #[serde(rename = "permuted-write-128k-waf")]
+    PermutedWriteWaf,
+    /// Bytes programmed for each byte written by a cache on half of the device, without placement.
+    /// See [`Cache`].
+    #[serde(rename = "cachelib-half-waf")]
+    CacheHalfWaf,
+    /// The same with a handle for each of its two engines.
+    #[serde(rename = "cachelib-half-placed-waf")]
+    CacheHalfPlacedWaf,
+    /// A cache on the whole device, without placement.
+    #[serde(rename = "cachelib-full-waf")]
+    CacheFullWaf,
+    /// The same with a handle for each of its two engines.
+    #[serde(rename = "cachelib-full-placed-waf")]
+    CacheFullPlacedWaf,
 }
 
 /// One published figure: a `[[check]]` table of a profile.
@@ -149,6 +172,9 @@ impl Figure {
 
     /// Measures a profile, in the unit of the figure.
     pub fn measure(self, profile: &Profile) -> Result<f64, NandError> {
+        if let Some(waf) = self.waf(profile) {
+            return waf;
+        }
         let mut device = Simulator::new(profile, SIZE_BYTES)?;
         if matches!(self, Figure::Ext4SequentialMbPerS | Figure::Ext4RandomMbPerS) {
             let call_ns = 2 * u64::from(profile.host.syscall_us) * 1000;
@@ -176,6 +202,20 @@ impl Figure {
             | Figure::SortedReadKbPerS
             | Figure::ScatteredReadKbPerS => bytes as f64 * 1e6 / ns,
             _ => requests * 1e9 / ns,
+        })
+    }
+
+    /// What a figure of random writes over the whole device measures, on one of [`WAF_BYTES`].
+    fn waf(self, profile: &Profile) -> Option<Result<f64, NandError>> {
+        let cache = |percent, placed| Cache { percent, placed }.waf(profile);
+        Some(match self {
+            Figure::SteadyWriteIops => steady_write(profile),
+            Figure::PermutedWriteWaf => permuted_write(profile),
+            Figure::CacheHalfWaf => cache(50, false),
+            Figure::CacheHalfPlacedWaf => cache(50, true),
+            Figure::CacheFullWaf => cache(100, false),
+            Figure::CacheFullPlacedWaf => cache(100, true),
+            _ => return None,
         })
     }
 
@@ -265,6 +305,88 @@ fn sustained_write(device: &mut Simulator) -> f64 {
         now_ns = device.write(now_ns, i % requests * BYTES, BYTES, false);
     }
     (requests / 4 * BYTES) as f64 * 1e3 / (now_ns - start_ns) as f64
+}
+
+/// Writes a second of 4 KiB at random places of a device that was overwritten so once.
+fn steady_write(profile: &Profile) -> Result<f64, NandError> {
+    let mut device = Simulator::new(profile, WAF_BYTES)?;
+    device.precondition(100, SEED);
+    let mut rng = SplitMix64::new(SEED);
+    let mut places = vec![0; 512];
+    let writes = WAF_BYTES / RANDOM_BYTES / 4;
+    for i in 0..writes {
+        let place = &mut places[i as usize % 512];
+        let offset = rng.below(WAF_BYTES / RANDOM_BYTES) * RANDOM_BYTES;
+        *place = device.write(*place, offset, RANDOM_BYTES, false);
+    }
+    let end_ns = places.iter().copied().fold(0, u64::max);
+    Ok(writes as f64 * 1e9 / end_ns as f64)
+}
+
+/// Write amplification of the third pass of 128 KiB writes, each place once a pass.
+fn permuted_write(profile: &Profile) -> Result<f64, NandError> {
+    let mut device = Simulator::new(profile, WAF_BYTES)?;
+    let mut rng = SplitMix64::new(SEED);
+    let mut before = device.counters();
+    for _ in 0..3 {
+        before = device.counters();
+        let mut places: Vec<u64> = (0..WAF_BYTES / SEQUENTIAL_BYTES).collect();
+        for i in (1..places.len()).rev() {
+            places.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        for place in places {
+            device.write(0, place * SEQUENTIAL_BYTES, SEQUENTIAL_BYTES, false);
+        }
+    }
+    Ok(device.counters().since(&before).write_amplification())
+}
+
+/// CacheLib's flash cache: one engine appends large items to a ring, one overwrites buckets of
+/// 4 KiB of small items at random. The small ones have 4 % of the cache and 81 % of the bytes: of
+/// the trace `kvcache202206` 3,244,378,219 items of 2,968.02 GB became 12,892.61 GB of writes (log
+/// of the artifact of WARP, FAST'26), so about 2.7 thousand million of them were a bucket each.
+struct Cache {
+    /// Share of the device that it uses.
+    percent: u64,
+    /// True if each engine has a handle of its own.
+    placed: bool,
+}
+
+impl Cache {
+    const SMALL_SPACE_PERCENT: u64 = 4;
+    const SMALL_WRITES_PERCENT: u64 = 81;
+    /// A write of the ring.
+    const LARGE_BYTES: u64 = 256 << 10;
+
+    /// Write amplification while the ring goes round the second time.
+    fn waf(&self, profile: &Profile) -> Result<f64, NandError> {
+        let mut device = Simulator::new(profile, WAF_BYTES)?;
+        let cache = WAF_BYTES / 100 * self.percent;
+        let small = cache / 100 * Self::SMALL_SPACE_PERCENT / RANDOM_BYTES;
+        let large = cache / Self::LARGE_BYTES - small * RANDOM_BYTES / Self::LARGE_BYTES - 1;
+        let first_small = large * Self::LARGE_BYTES;
+        let (ring, buckets) = match self.placed {
+            true => (WriteLife::Long, WriteLife::Short),
+            false => (WriteLife::NotSet, WriteLife::NotSet),
+        };
+        let per_large = Self::LARGE_BYTES * Self::SMALL_WRITES_PERCENT
+            / (100 - Self::SMALL_WRITES_PERCENT)
+            / RANDOM_BYTES;
+        let mut rng = SplitMix64::new(SEED);
+        let mut before = device.counters();
+        for i in 0..2 * large {
+            if i == large {
+                before = device.counters();
+            }
+            let offset = i % large * Self::LARGE_BYTES;
+            device.write_with_life(0, offset, Self::LARGE_BYTES, false, ring);
+            for _ in 0..per_large {
+                let offset = first_small + rng.below(small) * RANDOM_BYTES;
+                device.write_with_life(0, offset, RANDOM_BYTES, false, buckets);
+            }
+        }
+        Ok(device.counters().since(&before).write_amplification())
+    }
 }
 
 /// Writes the device once; returns when it is at rest, an SLC write cache folded.

@@ -100,6 +100,8 @@ pub struct Layout {
     pub dies: u32,
     /// Channels.
     pub channels: u32,
+    /// Reclaim unit handles for which there are spare superblocks.
+    pub handles: u32,
 }
 
 /// Superblocks kept free so that garbage collection always has a place to copy to.
@@ -137,6 +139,7 @@ impl Layout {
             host_units: host_units as u32,
             dies: g.dies(),
             channels: g.channels,
+            handles: 1,
         })
     }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
-//! `[slc]` and `[energy]`, and four keys that came later, `dispatch_us` (0), `protected` (false),
-//! `barrier` (false) and `handles` (1).
+//! `[slc]` and `[energy]`, and five keys that came later, `dispatch_us` (0), `protected` (false),
+//! `barrier` (false), `handles` (1) and `initially_isolated` (false).
 //! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
 //! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
 //! This file is long because it declares every key and lists every built-in profile.
@@ -40,6 +40,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("sd-a2", include_str!("../../../../profiles/sd-a2.toml")),
     ("nvme-dramless", include_str!("../../../../profiles/nvme-dramless.toml")),
     ("nvme-plp", include_str!("../../../../profiles/nvme-plp.toml")),
+    ("nvme-fdp", include_str!("../../../../profiles/nvme-fdp.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../../profiles/ssd-850pro.toml")),
@@ -113,8 +114,12 @@ pub struct FtlParameters {
     /// Reclaim unit handles, 1 to 5: each has open superblocks, runs and a collector of its own, so
     /// that data of one lifetime shares superblocks. A write goes to the handle with the number of
     /// its [`syncline_device::WriteLife`], to the first if there is none. Only schemes that can put
-    /// a unit anywhere have more than one. Optional.
+    /// a unit anywhere have more than one, and a device that is too small for so many open
+    /// superblocks has fewer ([`Layout::handles`]). Optional.
     pub handles: u32,
+    /// True if only what the host writes is kept apart by handle, and what is collected shares
+    /// superblocks: "initially isolated" in the words of NVMe. Optional.
+    pub initially_isolated: bool,
     /// A write this far behind the end of a run still continues it, KiB.
     pub stream_window_kib: u32,
     /// Cluster that a closed run must fill, KiB; a multiple of the map unit. Equal to the map unit:
@@ -499,15 +504,12 @@ impl Profile {
             true => self.ftl.log_blocks + 1,
             false => self.ftl.streams.max(1) + 1 + u32::from(self.ftl.wear_gap > 0),
         };
-        let layout = Layout::new(&self.geometry, size_bytes, frontiers)?;
+        let mut layout = Layout::new(&self.geometry, size_bytes, frontiers)?;
         // Further handles get no further flash. Their open superblocks come out of the spare area.
-        let further = (self.ftl.handles - 1) * (self.ftl.streams.max(1) + 1);
         let spare = layout.blocks - layout.host_units.div_ceil(layout.units_per_block);
-        if further > 0 && spare <= frontiers + further + FREE_BLOCKS_MIN {
-            let reason = "it has too few spare superblocks for so many handles; enlarge it or \
-                          over_provisioning_percent";
-            return Err(NandError::BadSize { size_bytes, reason });
-        }
+        let further = self.ftl.streams.max(1) + 1;
+        let room = (spare - 1).saturating_sub(frontiers + FREE_BLOCKS_MIN) / further;
+        layout.handles = self.ftl.handles.min(1 + room);
         Ok(layout)
     }
 }

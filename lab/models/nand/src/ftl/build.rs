@@ -52,7 +52,7 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         Victims::Fifo => Box::new(Fifo::new(layout.blocks)),
     };
     let streams = StreamTable::new(f.streams, u64::from(f.stream_window_kib) * 2);
-    let streams = vec![streams; f.handles as usize];
+    let streams = vec![streams; layout.handles as usize];
     let segment_units = f.map_segment_kib / unit_kib;
     let (units, cached) = (layout.host_units, f.map_cache_segments);
     let map: Box<dyn MapTable> = match f.mapping {
@@ -61,7 +61,7 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         _ => Box::new(MapCache::new(units, segment_units, cached)),
     };
     // Without a volatile cache there is still the page register of each frontier.
-    let registers = f.handles * (f.streams.max(1) + 1) * layout.units_per_page;
+    let registers = layout.handles * (f.streams.max(1) + 1) * layout.units_per_page;
     let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
     let cache = Box::new(FifoBuffer::new(capacity));
     let close = CloseCost {
@@ -70,4 +70,5 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         close_ns: u64::from(f.close_us) * 1000,
     };
     PageMap::new(layout, streams, map, victims, cache, close, f.wear_gap)
+        .with_isolation(f.initially_isolated)
 }
