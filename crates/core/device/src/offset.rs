@@ -17,16 +17,20 @@ impl<D: BlockDevice> OffsetDevice<D> {
     /// The part of `inner` that begins at `start_bytes`.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] where the part is unaligned or leaves the device.
+    /// [`DeviceError::OutOfRange`] where the part is unaligned, leaves the device or cuts a zone.
     pub fn new(inner: D, start_bytes: u64, size_bytes: u64) -> Result<Self, DeviceError> {
         let whole = inner.geometry();
         let end = start_bytes.checked_add(size_bytes);
-        let inside = end.is_some_and(|end| end <= whole.size_bytes);
+        let inside = end.is_some_and(|end| {
+            end <= whole.size_bytes && whole.zones.is_none_or(|z| z.is_whole(start_bytes, end))
+        });
         if !inside || (start_bytes | size_bytes) % SECTOR_BYTES != 0 {
             let (offset_bytes, len_bytes) = (start_bytes, size_bytes);
             return Err(DeviceError::OutOfRange { op: "partition", offset_bytes, len_bytes });
         }
-        Ok(OffsetDevice { inner, start_bytes, geometry: Geometry { size_bytes, ..whole } })
+        let zones = whole.zones.map(|zones| zones.of_part(start_bytes));
+        let zones = zones.filter(|zones| zones.conventional_bytes < size_bytes);
+        Ok(OffsetDevice { inner, start_bytes, geometry: Geometry { size_bytes, zones, ..whole } })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::NandError;
 use crate::profile::Profile;
 use crate::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use syncline_device::{SplitMix64, WriteLife};
+use syncline_device::{SplitMix64, WriteLife, Zones};
 
 /// Size of the device that is measured.
 pub const SIZE_BYTES: u64 = 8 << 30;
@@ -122,6 +122,22 @@ pub enum Figure {
     /// The same with a handle for each of its two engines.
     #[serde(rename = "cachelib-full-placed-waf")]
     CacheFullPlacedWaf,
+    /// [`Figure::SustainedWriteMbPerS`] in zones, over that of a conventional area.
+    #[serde(rename = "zone-sustained-write-ratio")]
+    ZoneSustainedWriteRatio,
+    /// Random reads of 4 KiB from zones, 32 at a time, over those from a conventional area.
+    #[serde(rename = "zone-random-read-ratio")]
+    ZoneRandomReadRatio,
+    /// Random reads of 4 KiB from 4 GiB of zones, 32 at a time, over those from 64 MiB.
+    #[serde(rename = "zone-read-range-ratio")]
+    ZoneReadRangeRatio,
+    /// Bytes programmed for each byte written, when zones are reset and written again in random
+    /// order.
+    #[serde(rename = "zone-rewrite-waf")]
+    ZoneRewriteWaf,
+    /// Writes of 4 KiB to one zone, 32 at a time, over those one at a time.
+    #[serde(rename = "zone-write-4k-deep-ratio")]
+    ZoneWriteDeepRatio,
 }
 
 /// One published figure: a `[[check]]` table of a profile.
@@ -172,8 +188,8 @@ impl Figure {
 
     /// Measures a profile, in the unit of the figure.
     pub fn measure(self, profile: &Profile) -> Result<f64, NandError> {
-        if let Some(waf) = self.waf(profile) {
-            return waf;
+        if let Some(measured) = self.waf(profile).or_else(|| self.of_zones(profile)) {
+            return measured;
         }
         let mut device = Simulator::new(profile, SIZE_BYTES)?;
         if matches!(self, Figure::Ext4SequentialMbPerS | Figure::Ext4RandomMbPerS) {
@@ -215,6 +231,22 @@ impl Figure {
             Figure::CacheHalfPlacedWaf => cache(50, true),
             Figure::CacheFullWaf => cache(100, false),
             Figure::CacheFullPlacedWaf => cache(100, true),
+            _ => return None,
+        })
+    }
+
+    /// What a figure of zones measures.
+    fn of_zones(self, profile: &Profile) -> Option<Result<f64, NandError>> {
+        Some(match self {
+            Figure::ZoneSustainedWriteRatio => zone_ratio(profile, sustained_write),
+            Figure::ZoneRandomReadRatio => {
+                zone_ratio(profile, |device| zone_reads(device, SIZE_BYTES / 2))
+            }
+            Figure::ZoneReadRangeRatio => Simulator::new(profile, SIZE_BYTES).map(|mut device| {
+                zone_reads(&mut device, SIZE_BYTES / 2) / zone_reads(&mut device, 64 << 20)
+            }),
+            Figure::ZoneRewriteWaf => zone_rewrite(profile),
+            Figure::ZoneWriteDeepRatio => zone_depth(profile),
             _ => return None,
         })
     }
@@ -293,6 +325,71 @@ fn ext4_ordered(device: &mut Simulator, random: bool, call_ns: u64) -> f64 {
     if random { pass(true) } else { sequential }
 }
 
+/// What `measure` gives in zones, over what it gives where all of the device is conventional.
+fn zone_ratio(
+    profile: &Profile,
+    measure: impl Fn(&mut Simulator) -> f64,
+) -> Result<f64, NandError> {
+    let conventional = profile.with("conventional_percent=100")?;
+    let on = |profile| Ok(measure(&mut Simulator::new(profile, SIZE_BYTES)?));
+    Ok(on(profile)? / on(&conventional)?)
+}
+
+/// Random reads a second of 4 KiB, 32 at a time, in the last bytes of a full device.
+fn zone_reads(device: &mut Simulator, space: u64) -> f64 {
+    let start_ns = prepare(device);
+    let mut rng = SplitMix64::new(SEED);
+    let first = device.size_bytes() - space;
+    let offsets =
+        (0..4 * RANDOM_REQUESTS).map(|_| first + rng.below(space / RANDOM_BYTES) * RANDOM_BYTES);
+    let pattern = Pattern {
+        write: false,
+        bytes: RANDOM_BYTES,
+        offsets: offsets.collect(),
+        depth: 32,
+        flush: false,
+    };
+    (4 * RANDOM_REQUESTS) as f64 * 1e9 / pattern.run(device, start_ns) as f64
+}
+
+/// Write amplification of resets and whole writes of zones in random order.
+fn zone_rewrite(profile: &Profile) -> Result<f64, NandError> {
+    let mut device = Simulator::new(profile, WAF_BYTES)?;
+    let zones = zones_of(&device)?;
+    device.fill();
+    let count = u64::from(zones.zone_of(device.size_bytes()));
+    let mut rng = SplitMix64::new(SEED);
+    let mut now_ns = 0;
+    for _ in 0..count {
+        let start = zones.start_of(rng.below(count) as u32);
+        now_ns = device.discard(now_ns, start, zones.zone_bytes);
+        for offset in (start..start + zones.zone_bytes).step_by(SEQUENTIAL_BYTES as usize) {
+            now_ns = device.write(now_ns, offset, SEQUENTIAL_BYTES, false);
+        }
+    }
+    device.flush(now_ns);
+    Ok(device.counters().write_amplification())
+}
+
+/// Writes a second of 4 KiB to a zone, 32 at a time, over those one at a time.
+fn zone_depth(profile: &Profile) -> Result<f64, NandError> {
+    let took_ns = |depth| {
+        let mut device = Simulator::new(profile, WAF_BYTES)?;
+        let zones = zones_of(&device)?;
+        let offsets = (zones.start_of(0)..zones.start_of(1)).step_by(RANDOM_BYTES as usize);
+        let offsets = offsets.collect();
+        let pattern = Pattern { write: true, bytes: RANDOM_BYTES, offsets, depth, flush: false };
+        Ok::<u64, NandError>(pattern.run(&mut device, 0))
+    };
+    Ok(took_ns(1)? as f64 / took_ns(32)? as f64)
+}
+
+fn zones_of(device: &Simulator) -> Result<Zones, NandError> {
+    let reason = || "the figure is one of zones".to_owned();
+    let no_zones = || NandError::BadValue { key: "conventional_percent", reason: reason() };
+    device.zones().ok_or_else(no_zones)
+}
+
 /// Writes the device twice; MB/s of the last quarter.
 fn sustained_write(device: &mut Simulator) -> f64 {
     const BYTES: u64 = 1 << 20;
@@ -302,7 +399,14 @@ fn sustained_write(device: &mut Simulator) -> f64 {
         if i == 2 * requests - requests / 4 {
             start_ns = now_ns;
         }
-        now_ns = device.write(now_ns, i % requests * BYTES, BYTES, false);
+        let offset = i % requests * BYTES;
+        if let Some(zones) = device.zones()
+            && offset >= zones.conventional_bytes
+            && offset == zones.start_of(zones.zone_of(offset))
+        {
+            now_ns = device.discard(now_ns, offset, zones.zone_bytes);
+        }
+        now_ns = device.write(now_ns, offset, BYTES, false);
     }
     (requests / 4 * BYTES) as f64 * 1e3 / (now_ns - start_ns) as f64
 }

@@ -17,7 +17,7 @@ use crate::geometry::Layout;
 use crate::profile::Profile;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use syncline_device::{SplitMix64, WriteLife};
+use syncline_device::{SplitMix64, WriteLife, Zones};
 
 /// Bytes of the writes that fill the device before it is aged.
 const FILL_BYTES: u64 = 512 * 1024;
@@ -93,7 +93,8 @@ impl Simulator {
     }
 
     /// A write command at `now_ns` of data of unknown lifetime; returns when the buffer has the
-    /// data, with `fua` when the cells have.
+    /// data, with `fua` when the cells have. A write to a zone elsewhere than at its write pointer
+    /// does nothing.
     pub fn write(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64, fua: bool) -> u64 {
         self.write_with_life(now_ns, offset_bytes, len_bytes, fua, WriteLife::NotSet)
     }
@@ -187,6 +188,15 @@ impl Simulator {
         !self.protected && self.ftl.is_page_volatile(page, now_ns)
     }
 
+    /// A power cut at `now_ns`: write pointers go back to what is in the cells. Then
+    /// [`Simulator::power_cycle`].
+    pub(crate) fn cut(&mut self, now_ns: u64) {
+        if !self.protected {
+            self.ftl.fall_back(now_ns);
+        }
+        self.power_cycle();
+    }
+
     /// Power off and on: the buffer and the open streams are lost. What of the contents is lost is
     /// told by [`Simulator::durable`] before. A protected buffer is in the cells then.
     pub fn power_cycle(&mut self) {
@@ -199,13 +209,14 @@ impl Simulator {
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
-    /// units at seeded random places in that part. Wear stays; open streams, time and
+    /// units at seeded random places in that part, as far as it is before the zones. Wear stays; open streams, time and
     /// counters do not.
     pub fn precondition(&mut self, fill_percent: u32, seed: u64) {
         let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
         let unit_bytes = self.flash.layout.unit_bytes;
-        let units = fill_bytes / unit_bytes;
+        let mut units = fill_bytes / unit_bytes;
         self.write_in_order(units * unit_bytes);
+        units = units.min(u64::from(self.flash.layout.conventional_units()));
         let mut rng = SplitMix64::new(seed);
         for _ in 0..units {
             self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
@@ -222,10 +233,15 @@ impl Simulator {
     fn write_in_order(&mut self, until: u64) {
         let mut offset = 0;
         while offset < until {
-            let len = FILL_BYTES.min(until - offset);
+            let len = FILL_BYTES.min(until - offset).min(self.bytes_to_zone(offset));
             self.write(0, offset, len, false);
             offset += len;
         }
+    }
+
+    /// Bytes from `offset` to the next begin of a zone.
+    fn bytes_to_zone(&self, offset: u64) -> u64 {
+        self.zones().map_or(u64::MAX, |zones| zones.end_of(offset) - offset)
     }
 
     fn end_of_aging(&mut self) {
@@ -234,6 +250,22 @@ impl Simulator {
         self.power_cycle();
         self.flash.reset_accounting();
         self.reset_latencies();
+    }
+
+    /// The zones, if it has some.
+    pub fn zones(&self) -> Option<Zones> {
+        let layout = &self.flash.layout;
+        (layout.zones > 0).then(|| Zones {
+            conventional_bytes: u64::from(layout.conventional_units()) * layout.unit_bytes,
+            zone_bytes: layout.block_bytes(),
+        })
+    }
+
+    /// Offset at which a zone takes its next write; of a full zone its end.
+    pub fn pointer_bytes(&self, zone: u32) -> u64 {
+        let layout = &self.flash.layout;
+        let first = layout.conventional_units() + zone * layout.units_per_block;
+        u64::from(first + self.ftl.pointer(zone)) * layout.unit_bytes
     }
 
     /// Totals so far.

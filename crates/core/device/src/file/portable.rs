@@ -56,6 +56,7 @@ impl FileDevice {
             barrier: false,
             discard: false,
             read_only: options.read_only,
+            zones: None,
         };
         Ok(FileDevice { file: Mutex::new(file), geometry })
     }

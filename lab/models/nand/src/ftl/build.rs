@@ -7,6 +7,7 @@ use super::fast::Fast;
 use super::hybrid::{BlockScheme, Core, Hybrid};
 use super::slc::SlcCache;
 use super::zone_map::ZoneMap;
+use super::zoned::Zoned;
 use super::{CloseCost, Ftl, MapCache, MapTable, PageMap};
 use crate::buffer::FifoBuffer;
 use crate::gc::{CostBenefit, Fifo, Greedy, VictimPolicy};
@@ -16,6 +17,18 @@ use crate::streams::StreamTable;
 
 /// The mapping scheme of a profile over erased flash. The profile was validated.
 pub(crate) fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
+    let conventional = conventional(profile, layout.conventional());
+    match &profile.zones {
+        Some(zones) if layout.zones > 0 => {
+            let buffered = profile.buffer.buffer_kib / profile.geometry.map_unit_kib;
+            let bits = profile.slc.as_ref().map_or(1, |slc| slc.slc_bits);
+            Box::new(Zoned::new(layout, zones.open_zones, buffered, bits, conventional))
+        }
+        _ => conventional,
+    }
+}
+
+fn conventional(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
     let logs = profile.ftl.log_blocks;
     let main: Box<dyn Ftl> = match profile.ftl.mapping {
         Mapping::Page | Mapping::Zone | Mapping::Dftl => Box::new(page_map(profile, layout)),

@@ -48,7 +48,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
 }
 
 /// Tables whose keys may be overridden.
-const TABLES: [&str; 7] = ["geometry", "timing", "ftl", "buffer", "slc", "host", "energy"];
+const TABLES: [&str; 8] = ["geometry", "timing", "ftl", "buffer", "slc", "zones", "host", "energy"];
 
 /// Applies one `key=value`, whose type is that of the value it replaces.
 fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {
