@@ -59,7 +59,7 @@ impl<D: BlockDevice> BlockDevice for OffsetDevice<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, MemoryDevice, Origin};
+    use crate::{Kind, MemoryDevice, Origin, Zones};
 
     #[test]
     fn a_part_stays_within_itself() {
@@ -76,5 +76,34 @@ mod tests {
         assert!(part.write(2048, &sector, origin).is_err());
         assert!(OffsetDevice::new(memory.clone(), 7168, 2048).is_err());
         assert!(OffsetDevice::new(memory, 100, 512).is_err());
+    }
+
+    /// Zones from the second KiB on, without their rules.
+    struct Zoned(MemoryDevice);
+
+    impl BlockDevice for Zoned {
+        fn geometry(&self) -> Geometry {
+            let zones = Zones { conventional_bytes: 1024, zone_bytes: 2048 };
+            Geometry { zones: Some(zones), ..self.0.geometry() }
+        }
+
+        fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+            self.0.submit(batch)
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_zones_that_it_holds_and_cuts_none() {
+        let device = Zoned(MemoryDevice::new(9216));
+        let zones_of = |start, size| {
+            OffsetDevice::new(&device, start, size).map(|part| {
+                part.geometry().zones.map(|zones| (zones.conventional_bytes, zones.zone_bytes))
+            })
+        };
+        assert_eq!(zones_of(512, 8704), Ok(Some((512, 2048))));
+        assert_eq!(zones_of(512, 512), Ok(None));
+        assert_eq!(zones_of(3072, 4096), Ok(Some((0, 2048))));
+        assert!(zones_of(2048, 1024).is_err());
+        assert!(zones_of(512, 1024).is_err());
     }
 }

@@ -11,8 +11,9 @@
 //! backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy
 //! was still in the write buffer fall back to what they held at the last flush, in the order of
 //! cache barriers (`undo.rs`). Discarded sectors read what the backing's discard leaves; discards
-//! are not ordered. A write to a zone elsewhere than at its write pointer is refused before anything
-//! of its batch is done; what is read behind the pointer is not defined. Tested in `tests/it/device.rs` and `tests/it/nexus7.rs`.
+//! are not ordered. A write to a zone elsewhere than at its write pointer is refused before
+//! anything of its batch is done; what is read behind the pointer is not defined. Tested in
+//! `tests/it/device.rs`, `tests/it/nexus7.rs` and `tests/it/schemes/zoned.rs`.
 
 use crate::counters::{Counters, Report};
 use crate::profile::Profile;

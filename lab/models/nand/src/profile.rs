@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
-//! `[slc]`, `[zones]` and `[energy]`, and five keys that came later, `dispatch_us` (0), `protected` (false),
-//! `barrier` (false), `handles` (1) and `initially_isolated` (false).
+//! `[slc]`, `[zones]` and `[energy]`, and five keys that came later, `dispatch_us` (0), `protected`
+//! (false), `barrier` (false), `handles` (1) and `initially_isolated` (false).
 //! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
 //! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
 //! This file is long because it declares every key and lists every built-in profile.

@@ -209,8 +209,8 @@ impl Simulator {
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
-    /// units at seeded random places in that part, as far as it is before the zones. Wear stays; open streams, time and
-    /// counters do not.
+    /// units at seeded random places in that part, as far as it is before the zones. Wear stays;
+    /// open streams, time and counters do not.
     pub fn precondition(&mut self, fill_percent: u32, seed: u64) {
         let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
         let unit_bytes = self.flash.layout.unit_bytes;
