@@ -6,13 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use syncline_device::{
-    BlockDevice, Clock, CostDevice, Costs, DeviceError, Durability, Geometry, Kind, Op, Origin,
-    Request, SECTOR_BYTES,
+    BlockDevice, Clock, CostDevice, Costs, DeviceError, Durability, Geometry, Kind, OffsetDevice,
+    Op, Origin, Request, SECTOR_BYTES,
 };
 
 use crate::format::{LogId, PAGE_BYTES};
 use crate::log::Log;
 use crate::ram::{Ram, SECTORS};
+use crate::ring::SUPERBLOCKS;
 use crate::{BufferError, BufferOptions, recover};
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
@@ -28,6 +29,26 @@ pub struct LogArea {
     pub device: Arc<dyn BlockDevice>,
     /// True if the log is a region of the buffered device, so that one flush covers both.
     pub same_medium: bool,
+}
+
+impl LogArea {
+    /// The parts of a zoned device: for home blocks the conventional area but for two pages, for
+    /// the log these and the zones.
+    ///
+    /// # Errors
+    /// [`BufferError::FewZones`] if there are none, or nothing before them.
+    pub fn of_zones(
+        device: &Arc<dyn BlockDevice>,
+    ) -> Result<(Arc<dyn BlockDevice>, LogArea), BufferError> {
+        let geometry = device.geometry();
+        let before = geometry.zones.map_or(0, |zones| zones.conventional_bytes);
+        let home_bytes = before.checked_sub(SUPERBLOCKS * PAGE).filter(|&bytes| bytes > 0);
+        let home_bytes = home_bytes.ok_or(BufferError::FewZones)?;
+        let home = OffsetDevice::new(Arc::clone(device), 0, home_bytes)?;
+        let rest = geometry.size_bytes - home_bytes;
+        let log = OffsetDevice::new(Arc::clone(device), home_bytes, rest)?;
+        Ok((Arc::new(home), LogArea { device: Arc::new(log), same_medium: true }))
+    }
 }
 
 /// Counters and current contents of a buffer.
@@ -167,7 +188,7 @@ impl Buffer {
         let log = log.map(|area| recover::open(area.device, below.size_bytes)).transpose()?;
         let log = log.map(|(ring, map)| Log::new(ring, map));
         let recovered_pages = log.as_ref().map_or(0, |log| log.map.len() as u64);
-        let state = State {
+        let mut state = State {
             home,
             measured,
             same_medium,
@@ -182,6 +203,7 @@ impl Buffer {
             failed: None,
             status: Status { recovered_pages, ..Status::default() },
         };
+        state.leave_zone()?;
         Ok(Buffer { geometry, state: Mutex::new(state) })
     }
 
@@ -322,6 +344,16 @@ impl State {
             }
         }
         result
+    }
+
+    /// After a start the write pointer of the zone at the head may be anywhere behind it: what the
+    /// log has goes to its place, and the log goes on in the next zone.
+    fn leave_zone(&mut self) -> Result<(), DeviceError> {
+        if !self.log.as_ref().is_some_and(|log| log.ring.is_within_zone()) {
+            return Ok(());
+        }
+        self.clean_all()?;
+        self.log.as_mut().map_or(Ok(()), |log| log.ring.skip_zone())
     }
 
     /// The writes and discards of a batch, then the flush if one was asked for.

@@ -32,6 +32,9 @@
 //! - Deterministic: the buffer starts no thread. It reads the owner's clock only to measure the
 //!   device; other times come with [`Buffer::tick`], which the owner of the device calls.
 //!
+//! On a zoned device the log is in the zones and the home blocks in the conventional area
+//! ([`LogArea::of_zones`]). Opening it writes what it holds to its place.
+//!
 //! Assumes: 512-byte sectors are atomic, the devices below do not lie about flushes, no one else
 //! writes home or log. Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact
 //! counts.
@@ -136,6 +139,11 @@ pub enum BufferError {
         /// Bytes there.
         area_bytes: u64,
     },
+    /// A zoned area without a conventional begin, or with too few zones.
+    #[error(
+        "a log in zones needs two pages before the zones and four zones; give it a larger area"
+    )]
+    FewZones,
     /// The device to buffer holds no page.
     #[error(
         "the device has {device_bytes} bytes, less than a page; check that it is the right one"

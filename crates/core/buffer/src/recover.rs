@@ -12,14 +12,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, DeviceError};
+use syncline_device::{BlockDevice, DeviceError, Geometry};
 
 use crate::BufferError;
 use crate::format::{
     Content, EPOCH_MAX, Found, LogId, MaybeSuperblock, PAGE_BYTES, Superblock, opaque_is_good,
     parse,
 };
-use crate::ring::{LOG, Mapped, Ring, SUPERBLOCKS};
+use crate::ring::{LOG, Mapped, Place, Ring, SUPERBLOCKS};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Fewest pages of a ring.
@@ -27,13 +27,20 @@ const RING_PAGES_MIN: u64 = 64;
 /// Pages of one read while scanning.
 const CHUNK_PAGES: u64 = 256;
 
+/// The pages of an area that is large enough.
+fn place(geometry: &Geometry) -> Result<Place, BufferError> {
+    let place = Place::of(geometry).filter(|place| place.pages >= RING_PAGES_MIN);
+    let (area_bytes, need_bytes) = (geometry.size_bytes, (SUPERBLOCKS + RING_PAGES_MIN) * PAGE);
+    place.ok_or(match geometry.zones {
+        None => BufferError::TooSmall { need_bytes, area_bytes },
+        Some(_) => BufferError::FewZones,
+    })
+}
+
 /// The two superblock pages.
 fn read_superblocks(device: &dyn BlockDevice) -> Result<[MaybeSuperblock; 2], BufferError> {
-    let need_bytes = (SUPERBLOCKS + RING_PAGES_MIN) * PAGE;
     let geometry = device.geometry();
-    if geometry.size_bytes < need_bytes {
-        return Err(BufferError::TooSmall { need_bytes, area_bytes: geometry.size_bytes });
-    }
+    place(&geometry)?;
     if geometry.read_only {
         return Err(BufferError::ReadOnly);
     }
@@ -60,17 +67,18 @@ pub(crate) fn create(
             return Err(BufferError::InUse { what: "its first 8 KiB are not zero".to_owned() });
         }
     }
+    let place = place(&device.geometry())?;
     let superblock = Superblock {
         epoch: 0,
         generation: 0,
         id,
         home_bytes,
-        ring_pages: device.geometry().size_bytes / PAGE - SUPERBLOCKS,
+        ring_pages: place.pages,
         tail: 0,
         tail_epoch: 0,
     };
     // Both copies, so that no older log is left in the second one.
-    let mut ring = Ring::new(Arc::clone(device), superblock, 0);
+    let mut ring = Ring::new(Arc::clone(device), place, superblock, 0);
     ring.write_superblock(superblock)?;
     ring.write_superblock(ring.superblock)?;
     Ok(())
@@ -142,7 +150,14 @@ pub(crate) fn open(
 ) -> Result<(Ring, BTreeMap<u64, Mapped>), BufferError> {
     let superblock = newest(read_superblocks(&*device)?)?;
     check(&superblock, home_bytes, device.geometry().size_bytes)?;
-    let mut ring = Ring::new(device, superblock, superblock.tail);
+    let place = place(&device.geometry())?;
+    if place.zone_pages > 1 && place.pages != superblock.ring_pages {
+        return Err(BufferError::Corrupt {
+            page: 0,
+            what: "the ring is not all zones of its area",
+        });
+    }
+    let mut ring = Ring::new(device, place, superblock, superblock.tail);
     // What a killed process left may be readable and still volatile.
     ring.device().flush(LOG)?;
     let mut scan = Scan::new(&ring, home_bytes.div_ceil(PAGE));

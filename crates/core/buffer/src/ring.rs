@@ -7,18 +7,33 @@
 //!
 //! A batch is one write (two where it crosses the end of the ring). Sequences never go back: a slot
 //! that is written again has a sequence `pages` higher. Exercised by `tests/it`.
+//!
+//! On a zoned device the ring is the zones, and the superblocks are before them. The head is always
+//! at a write pointer: a zone is reset before its first page, and a zone is free when the tail has
+//! left it. After a start the head is at a zone that is reset first, since nobody tells where a
+//! power cut left the pointer of the one before.
+//!
+//! ```text
+//!   superblocks | zone 0: free | zone 1: tail ..... | zone 2: ... head      | zone 3: free |
+//!                 `-- reset, then written from its begin   `-- write pointer
+//! ```
+//!
+//! Rejected for zoned devices: a host-side translation for the home blocks as well (dm-zoned),
+//! which needs a map and a collector of its own, where ext4 fits in the conventional area.
 
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, DeviceError, Kind, Op, Origin, Plug, Request};
+use syncline_device::{BlockDevice, DeviceError, Geometry, Kind, Op, Origin, Plug, Request};
 
 use crate::format::{
     Opaque, PAGE_BYTES, Range, Stamp, Superblock, decode, decode_opaque, describes_itself, encode,
     encode_header, encode_opaque,
 };
 
-/// Pages in front of the ring.
+/// Pages of superblocks, at the begin of the area.
 pub(crate) const SUPERBLOCKS: u64 = 2;
+/// Zones of a ring at least: a sweep begins when two are used, and the tail's is not free.
+const ZONES_MIN: u64 = 4;
 /// Pages of a batch at most, without its header; an eighth of a small ring.
 pub(crate) const BATCH_PAGES_MAX: u64 = 128;
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -36,7 +51,36 @@ pub(crate) struct Mapped {
     pub(crate) clean: bool,
 }
 
+/// Pages of a log area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// First page of the ring.
+    pub(crate) first: u64,
+    /// Pages for the ring.
+    pub(crate) pages: u64,
+    /// Pages of a zone; 1: there are none.
+    pub(crate) zone_pages: u64,
+}
+
+impl Place {
+    /// Of an area with this geometry; `None` if it holds no superblocks, or too few zones.
+    pub(crate) fn of(geometry: &Geometry) -> Option<Place> {
+        let pages = geometry.size_bytes / PAGE;
+        let Some(zones) = geometry.zones else {
+            let pages = pages.checked_sub(SUPERBLOCKS)?;
+            return Some(Place { first: SUPERBLOCKS, pages, zone_pages: 1 });
+        };
+        let first = zones.conventional_bytes / PAGE;
+        let zone_pages = zones.zone_bytes / PAGE;
+        let whole = (zones.conventional_bytes | zones.zone_bytes) % PAGE == 0;
+        let pages = pages.checked_sub(first)? / zone_pages.max(1) * zone_pages;
+        let has_room = first >= SUPERBLOCKS && pages >= ZONES_MIN * zone_pages;
+        (whole && has_room).then_some(Place { first, pages, zone_pages })
+    }
+}
+
 pub(crate) struct Ring {
+    place: Place,
     device: Arc<dyn BlockDevice>,
     pub(crate) superblock: Superblock,
     pub(crate) head: u64,
@@ -45,8 +89,13 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, superblock: Superblock, head: u64) -> Self {
-        Ring { device, superblock, head, owed: false }
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        place: Place,
+        superblock: Superblock,
+        head: u64,
+    ) -> Self {
+        Ring { place, device, superblock, head, owed: false }
     }
 
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
@@ -62,7 +111,19 @@ impl Ring {
     }
 
     pub(crate) fn free(&self) -> u64 {
-        self.pages() - self.used()
+        let tail_zone = self.superblock.tail / self.place.zone_pages * self.place.zone_pages;
+        self.pages() - (self.head - tail_zone)
+    }
+
+    /// True if the ring is in zones and a zone is begun.
+    pub(crate) fn is_within_zone(&self) -> bool {
+        self.head % self.place.zone_pages != 0
+    }
+
+    /// Leaves the rest of the zone. The ring is empty.
+    pub(crate) fn skip_zone(&mut self) -> Result<(), DeviceError> {
+        self.head = self.head.next_multiple_of(self.place.zone_pages);
+        self.move_tail(self.head)
     }
 
     /// Pages of a batch, without its header.
@@ -71,7 +132,7 @@ impl Ring {
     }
 
     fn offset(&self, sequence: u64) -> u64 {
-        (SUPERBLOCKS + sequence % self.pages()) * PAGE
+        (self.place.first + sequence % self.pages()) * PAGE
     }
 
     /// Pages that [`Ring::append`] takes for these.
@@ -130,18 +191,22 @@ impl Ring {
     }
 
     fn write(&self, bytes: &[u8], fua: bool) -> Result<(), DeviceError> {
-        let to_end = (self.pages() - self.head % self.pages()) * PAGE;
-        let first = usize::try_from(to_end).unwrap_or(usize::MAX).min(bytes.len());
-        let (before, after) = bytes.split_at(first);
         let mut batch = Vec::new();
-        let largest = usize::try_from(self.device.geometry().max_request_bytes);
-        let largest = (largest.unwrap_or(usize::MAX) / PAGE_BYTES).max(1) * PAGE_BYTES;
-        for (start, part) in [(self.offset(self.head), before), (SUPERBLOCKS * PAGE, after)] {
-            for (index, piece) in part.chunks(largest).enumerate() {
-                let offset_bytes = start + (index * largest) as u64;
-                let op = Op::Write { from: vec![piece], fua };
-                batch.push(Request { offset_bytes, op, origin: LOG });
+        let largest = (self.device.geometry().max_request_bytes / PAGE).max(1);
+        let (mut at, mut rest) = (self.head, bytes);
+        while !rest.is_empty() {
+            let to_border = match self.place.zone_pages {
+                1 => self.pages() - at % self.pages(),
+                zone_pages => zone_pages - at % zone_pages,
+            };
+            if to_border == self.place.zone_pages && to_border > 1 {
+                self.device.discard(self.offset(at), to_border * PAGE, LOG)?;
             }
+            let pages = to_border.min(largest).min((rest.len() / PAGE_BYTES) as u64);
+            let (piece, after) = rest.split_at(pages as usize * PAGE_BYTES);
+            let op = Op::Write { from: vec![piece], fua };
+            batch.push(Request { offset_bytes: self.offset(at), op, origin: LOG });
+            (at, rest) = (at + pages, after);
         }
         self.device.submit(&mut batch)
     }
@@ -181,7 +246,7 @@ impl Ring {
         let (before, after) = into.split_at_mut(first);
         let mut plug = Plug::new();
         plug.read(self.offset(sequence), before, LOG);
-        plug.read(SUPERBLOCKS * PAGE, after, LOG);
+        plug.read(self.place.first * PAGE, after, LOG);
         plug.submit(&*self.device)
     }
 
@@ -198,5 +263,47 @@ impl Ring {
         self.device.write_durable(at, &next.encode(), LOG)?;
         self.superblock = next;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_device::{MemoryDevice, Zones};
+
+    #[test]
+    fn a_zone_is_free_when_the_tail_has_left_it() {
+        let zones = Zones { conventional_bytes: 2 * PAGE, zone_bytes: 8 * PAGE };
+        let geometry = Geometry { zones: Some(zones), ..Geometry::new(34 * PAGE) };
+        let place = Place::of(&geometry).unwrap();
+        assert_eq!(place, Place { first: 2, pages: 32, zone_pages: 8 });
+        let superblock = |tail| Superblock {
+            epoch: 0,
+            generation: 0,
+            id: [0; 16],
+            home_bytes: PAGE,
+            ring_pages: 32,
+            tail,
+            tail_epoch: 0,
+        };
+        let free = |place, tail| {
+            let device = Arc::new(MemoryDevice::new(34 * PAGE));
+            Ring::new(device, place, superblock(tail), 20).free()
+        };
+        assert_eq!([8, 15, 16, 20].map(|tail| free(place, tail)), [20, 20, 28, 28]);
+        let plain = Place { zone_pages: 1, ..place };
+        assert_eq!([8, 15, 16, 20].map(|tail| free(plain, tail)), [20, 27, 28, 32]);
+    }
+
+    #[test]
+    fn a_place_has_two_pages_and_four_zones() {
+        let of = |conventional, zone, pages| {
+            let zones = Zones { conventional_bytes: conventional * PAGE, zone_bytes: zone * PAGE };
+            Place::of(&Geometry { zones: Some(zones), ..Geometry::new(pages * PAGE) })
+        };
+        assert!(of(2, 8, 34).is_some());
+        assert!(of(1, 8, 33).is_none());
+        assert!(of(2, 8, 33).is_none());
+        assert!(Place::of(&Geometry::new(PAGE)).is_none());
     }
 }

@@ -46,6 +46,7 @@ mod request;
 mod rng;
 mod swap;
 mod tap;
+mod zones;
 
 pub use clock::{Clock, VirtualClock, WallClock};
 pub use costs::{CostDevice, Costs};
@@ -71,6 +72,7 @@ pub use request::{Durability, Kind, Op, Origin, Request, WriteLife};
 pub use rng::SplitMix64;
 pub use swap::SwapDevice;
 pub use tap::{Observer, TapDevice};
+pub use zones::Zones;
 
 use std::sync::Arc;
 
@@ -98,6 +100,8 @@ pub struct Geometry {
     pub discard: bool,
     /// True if the device refuses writes.
     pub read_only: bool,
+    /// The sequential area of a zoned device.
+    pub zones: Option<Zones>,
 }
 
 impl Geometry {
@@ -112,6 +116,7 @@ impl Geometry {
             barrier: false,
             discard: false,
             read_only: false,
+            zones: None,
         }
     }
 
@@ -177,6 +182,20 @@ pub enum DeviceError {
         reason: String,
         /// Linux errno.
         errno: i32,
+    },
+    /// A write to a zone elsewhere than at its write pointer, or of no whole number of blocks; a
+    /// discard of a part of a zone. The name is that of SCSI.
+    #[error(
+        "unaligned write command: {op} at byte {offset_bytes} of a zone whose write pointer is at \
+         byte {pointer_bytes}"
+    )]
+    UnalignedWrite {
+        /// `write` or `discard`.
+        op: &'static str,
+        /// First byte of the request.
+        offset_bytes: u64,
+        /// The only place where the zone takes a write.
+        pointer_bytes: u64,
     },
     /// A write to a device that only reads.
     #[error("the device is read-only")]

@@ -17,16 +17,20 @@ impl<D: BlockDevice> OffsetDevice<D> {
     /// The part of `inner` that begins at `start_bytes`.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] where the part is unaligned or leaves the device.
+    /// [`DeviceError::OutOfRange`] where the part is unaligned, leaves the device or cuts a zone.
     pub fn new(inner: D, start_bytes: u64, size_bytes: u64) -> Result<Self, DeviceError> {
         let whole = inner.geometry();
         let end = start_bytes.checked_add(size_bytes);
-        let inside = end.is_some_and(|end| end <= whole.size_bytes);
+        let inside = end.is_some_and(|end| {
+            end <= whole.size_bytes && whole.zones.is_none_or(|z| z.is_whole(start_bytes, end))
+        });
         if !inside || (start_bytes | size_bytes) % SECTOR_BYTES != 0 {
             let (offset_bytes, len_bytes) = (start_bytes, size_bytes);
             return Err(DeviceError::OutOfRange { op: "partition", offset_bytes, len_bytes });
         }
-        Ok(OffsetDevice { inner, start_bytes, geometry: Geometry { size_bytes, ..whole } })
+        let zones = whole.zones.map(|zones| zones.of_part(start_bytes));
+        let zones = zones.filter(|zones| zones.conventional_bytes < size_bytes);
+        Ok(OffsetDevice { inner, start_bytes, geometry: Geometry { size_bytes, zones, ..whole } })
     }
 }
 
@@ -55,7 +59,7 @@ impl<D: BlockDevice> BlockDevice for OffsetDevice<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, MemoryDevice, Origin};
+    use crate::{Kind, MemoryDevice, Origin, Zones};
 
     #[test]
     fn a_part_stays_within_itself() {
@@ -72,5 +76,34 @@ mod tests {
         assert!(part.write(2048, &sector, origin).is_err());
         assert!(OffsetDevice::new(memory.clone(), 7168, 2048).is_err());
         assert!(OffsetDevice::new(memory, 100, 512).is_err());
+    }
+
+    /// Zones from the second KiB on, without their rules.
+    struct Zoned(MemoryDevice);
+
+    impl BlockDevice for Zoned {
+        fn geometry(&self) -> Geometry {
+            let zones = Zones { conventional_bytes: 1024, zone_bytes: 2048 };
+            Geometry { zones: Some(zones), ..self.0.geometry() }
+        }
+
+        fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+            self.0.submit(batch)
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_zones_that_it_holds_and_cuts_none() {
+        let device = Zoned(MemoryDevice::new(9216));
+        let zones_of = |start, size| {
+            OffsetDevice::new(&device, start, size).map(|part| {
+                part.geometry().zones.map(|zones| (zones.conventional_bytes, zones.zone_bytes))
+            })
+        };
+        assert_eq!(zones_of(512, 8704), Ok(Some((512, 2048))));
+        assert_eq!(zones_of(512, 512), Ok(None));
+        assert_eq!(zones_of(3072, 4096), Ok(Some((0, 2048))));
+        assert!(zones_of(2048, 1024).is_err());
+        assert!(zones_of(512, 1024).is_err());
     }
 }

@@ -95,7 +95,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
 
 impl<D: BlockDevice> BlockDevice for OverlayDevice<D> {
     fn geometry(&self) -> Geometry {
-        Geometry { read_only: false, discard: false, ..self.below.geometry() }
+        Geometry { read_only: false, discard: false, zones: None, ..self.below.geometry() }
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {

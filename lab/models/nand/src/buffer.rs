@@ -23,6 +23,8 @@ pub trait WriteCache: Send {
     fn drained(&mut self, at_ns: u64) -> u64;
     /// True if `page` is still being programmed at `at_ns`.
     fn in_flight(&self, page: u32, at_ns: u64) -> bool;
+    /// When everything in flight is in the cells.
+    fn last_done(&self) -> u64;
     /// Forgets everything: a power cut.
     fn clear(&mut self);
 }
@@ -77,6 +79,10 @@ impl WriteCache for FifoBuffer {
 
     fn in_flight(&self, page: u32, at_ns: u64) -> bool {
         self.flights.iter().any(|f| f.page == page && f.done_ns > at_ns)
+    }
+
+    fn last_done(&self) -> u64 {
+        self.flights.iter().map(|f| f.done_ns).max().unwrap_or(0)
     }
 
     fn clear(&mut self) {

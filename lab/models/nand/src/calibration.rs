@@ -12,6 +12,8 @@ use crate::sim::Simulator;
 use serde::{Deserialize, Serialize};
 use syncline_device::SplitMix64;
 
+mod whole;
+
 /// Size of the device that is measured.
 pub const SIZE_BYTES: u64 = 8 << 30;
 /// Largest deviation from the published figure, in per cent.
@@ -99,6 +101,43 @@ pub enum Figure {
     /// 1 MiB writes in order without a rest, one at a time, over the whole device twice: the rate
     /// of the last quarter of a pass, when an SLC write cache is full, 10^6 bytes a second.
     SustainedWriteMbPerS,
+    /// Random writes of 4 KiB over the whole device, 512 at a time, after it was overwritten at
+    /// random once, a second.
+    #[serde(rename = "random-write-4k-steady-iops")]
+    SteadyWriteIops,
+    /// Bytes programmed for each byte written: 128 KiB writes, each place once a pass, in random
+    /// order, as fio has it; the third pass.
+    #[serde(rename = "permuted-write-128k-waf")]
+    PermutedWriteWaf,
+    /// Bytes programmed for each byte written by a cache on half of the device, without placement.
+    /// See [`Cache`].
+    #[serde(rename = "cachelib-half-waf")]
+    CacheHalfWaf,
+    /// The same with a handle for each of its two engines.
+    #[serde(rename = "cachelib-half-placed-waf")]
+    CacheHalfPlacedWaf,
+    /// A cache on the whole device, without placement.
+    #[serde(rename = "cachelib-full-waf")]
+    CacheFullWaf,
+    /// The same with a handle for each of its two engines.
+    #[serde(rename = "cachelib-full-placed-waf")]
+    CacheFullPlacedWaf,
+    /// [`Figure::SustainedWriteMbPerS`] in zones, over that of a conventional area.
+    #[serde(rename = "zone-sustained-write-ratio")]
+    ZoneSustainedWriteRatio,
+    /// Random reads of 4 KiB from zones, 32 at a time, over those from a conventional area.
+    #[serde(rename = "zone-random-read-ratio")]
+    ZoneRandomReadRatio,
+    /// Random reads of 4 KiB from 4 GiB of zones, 32 at a time, over those from 64 MiB.
+    #[serde(rename = "zone-read-range-ratio")]
+    ZoneReadRangeRatio,
+    /// Bytes programmed for each byte written, when zones are reset and written again in random
+    /// order.
+    #[serde(rename = "zone-rewrite-waf")]
+    ZoneRewriteWaf,
+    /// Writes of 4 KiB to one zone, 32 at a time, over those one at a time.
+    #[serde(rename = "zone-write-4k-deep-ratio")]
+    ZoneWriteDeepRatio,
 }
 
 /// One published figure: a `[[check]]` table of a profile.
@@ -149,6 +188,9 @@ impl Figure {
 
     /// Measures a profile, in the unit of the figure.
     pub fn measure(self, profile: &Profile) -> Result<f64, NandError> {
+        if let Some(measured) = self.waf(profile).or_else(|| self.of_zones(profile)) {
+            return measured;
+        }
         let mut device = Simulator::new(profile, SIZE_BYTES)?;
         if matches!(self, Figure::Ext4SequentialMbPerS | Figure::Ext4RandomMbPerS) {
             let call_ns = 2 * u64::from(profile.host.syscall_us) * 1000;
@@ -262,7 +304,14 @@ fn sustained_write(device: &mut Simulator) -> f64 {
         if i == 2 * requests - requests / 4 {
             start_ns = now_ns;
         }
-        now_ns = device.write(now_ns, i % requests * BYTES, BYTES, false);
+        let offset = i % requests * BYTES;
+        if let Some(zones) = device.zones()
+            && offset >= zones.conventional_bytes
+            && offset == zones.start_of(zones.zone_of(offset))
+        {
+            now_ns = device.discard(now_ns, offset, zones.zone_bytes);
+        }
+        now_ns = device.write(now_ns, offset, BYTES, false);
     }
     (requests / 4 * BYTES) as f64 * 1e3 / (now_ns - start_ns) as f64
 }

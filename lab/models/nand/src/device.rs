@@ -11,7 +11,9 @@
 //! backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy
 //! was still in the write buffer fall back to what they held at the last flush, in the order of
 //! cache barriers (`undo.rs`). Discarded sectors read what the backing's discard leaves; discards
-//! are not ordered. Tested in `tests/it/device.rs` and `tests/it/nexus7.rs`.
+//! are not ordered. A write to a zone elsewhere than at its write pointer is refused before
+//! anything of its batch is done; what is read behind the pointer is not defined. Tested in
+//! `tests/it/device.rs`, `tests/it/nexus7.rs` and `tests/it/schemes/zoned.rs`.
 
 use crate::counters::{Counters, Report};
 use crate::profile::Profile;
@@ -19,6 +21,7 @@ use crate::sim::Simulator;
 use crate::undo::Undo;
 use crate::{NandError, geometry::Layout};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin, Request,
@@ -64,6 +67,7 @@ impl NandDevice {
             barrier: profile.buffer.barrier && profile.buffer.is_volatile(),
             discard: below.discard,
             read_only: below.read_only,
+            zones: simulator.zones(),
         };
         let volatile_kib = profile.buffer.buffer_kib.max(64);
         let undo_units_max = (volatile_kib / profile.geometry.map_unit_kib).max(16) as usize * 2;
@@ -121,6 +125,11 @@ impl NandDevice {
         self.state.lock().simulator.fill();
     }
 
+    /// As [`Simulator::pointer_bytes`].
+    pub fn pointer_bytes(&self, zone: u32) -> u64 {
+        self.state.lock().simulator.pointer_bytes(zone)
+    }
+
     /// True if the power is on.
     pub fn has_power(&self) -> bool {
         self.state.lock().power
@@ -147,7 +156,7 @@ impl NandDevice {
                 lost += 1;
             }
         }
-        state.simulator.power_cycle();
+        state.simulator.cut(now_ns);
         Ok(lost)
     }
 
@@ -167,6 +176,38 @@ impl NandDevice {
             }
             if self.geometry.read_only && matches!(r.op, Op::Write { .. } | Op::Discard { .. }) {
                 return Err(DeviceError::ReadOnly);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses writes elsewhere than at write pointers, and discards of parts of zones, before
+    /// anything is done. The requests of a batch move the pointers in its order.
+    fn check_zones(&self, state: &State, batch: &[Request<'_>]) -> Result<(), DeviceError> {
+        let Some(zones) = self.geometry.zones else { return Ok(()) };
+        let mut moved = BTreeMap::new();
+        for r in batch {
+            let (op, offset_bytes) = (r.name(), r.offset_bytes);
+            let end = offset_bytes + r.len_bytes();
+            if end <= zones.conventional_bytes || matches!(r.op, Op::Read { .. } | Op::Flush) {
+                continue;
+            }
+            let zone = zones.zone_of(offset_bytes.max(zones.conventional_bytes));
+            let pointer = moved.entry(zone).or_insert_with(|| state.simulator.pointer_bytes(zone));
+            let is_allowed = match r.op {
+                Op::Discard { .. } => {
+                    *pointer = zones.start_of(zone);
+                    zones.is_whole(offset_bytes, end)
+                }
+                _ => {
+                    let at = std::mem::replace(pointer, end);
+                    let is_aligned = end.is_multiple_of(state.simulator.layout().unit_bytes);
+                    at == offset_bytes && is_aligned && end <= zones.end_of(offset_bytes)
+                }
+            };
+            if !is_allowed {
+                let pointer_bytes = state.simulator.pointer_bytes(zone);
+                return Err(DeviceError::UnalignedWrite { op, offset_bytes, pointer_bytes });
             }
         }
         Ok(())
@@ -250,7 +291,8 @@ impl BlockDevice for NandDevice {
         if !state.power {
             return Err(DeviceError::PowerCut);
         }
-        let done_ns = if state.undo.is_some() {
+        self.check_zones(&state, batch)?;
+        let done_ns = if state.undo.is_some() || self.geometry.zones.is_some() {
             for r in batch.iter().filter(|r| matches!(r.op, Op::Write { .. })) {
                 self.remember(&mut state, r, now_ns)?;
             }

@@ -55,6 +55,11 @@ impl NandGeometry {
         u64::from(self.planes) * u64::from(self.page_kib) * 1024
     }
 
+    /// Bytes of a superblock.
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.pages_per_block) * u64::from(self.dies()) * self.page_bytes()
+    }
+
     /// Refuses shapes outside of the documented ranges.
     pub fn validate(&self) -> Result<(), NandError> {
         check("channels", self.channels, 1, 64)?;
@@ -100,6 +105,10 @@ pub struct Layout {
     pub dies: u32,
     /// Channels.
     pub channels: u32,
+    /// Reclaim unit handles for which there are spare superblocks.
+    pub handles: u32,
+    /// Zones, which are the last superblocks of the address space and of the flash.
+    pub zones: u32,
 }
 
 /// Superblocks kept free so that garbage collection always has a place to copy to.
@@ -137,7 +146,39 @@ impl Layout {
             host_units: host_units as u32,
             dies: g.dies(),
             channels: g.channels,
+            handles: 1,
+            zones: 0,
         })
+    }
+
+    /// The same and `zones` behind it, so that the device has `size_bytes`.
+    pub fn with_zones(self, zones: u64, size_bytes: u64) -> Result<Layout, NandError> {
+        let bad = |reason| Err(NandError::BadSize { size_bytes, reason });
+        if zones > 0 && !size_bytes.is_multiple_of(self.unit_bytes) {
+            return bad("zones start at a map unit; make it a multiple of map_unit_kib");
+        }
+        if (u64::from(self.blocks) + zones) * u64::from(self.units_per_block) > UNITS_MAX {
+            return bad("it has more units than a 32-bit map entry names; enlarge map_unit_kib");
+        }
+        let zones = zones as u32;
+        let host_units = self.host_units + zones * self.units_per_block;
+        Ok(Layout { zones, host_units, blocks: self.blocks + zones, ..self })
+    }
+
+    /// Units before the zones.
+    pub fn conventional_units(&self) -> u32 {
+        self.host_units - self.zones * self.units_per_block
+    }
+
+    /// The same without its zones.
+    pub fn conventional(&self) -> Layout {
+        let (host_units, blocks) = (self.conventional_units(), self.blocks - self.zones);
+        Layout { host_units, blocks, zones: 0, ..*self }
+    }
+
+    /// Bytes of a superblock, which is a zone.
+    pub fn block_bytes(&self) -> u64 {
+        self.unit_bytes * u64::from(self.units_per_block)
     }
 
     /// Bytes of an effective page.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
-//! `[slc]` and `[energy]`, and four keys that came later, `dispatch_us` (0), `protected` (false),
-//! `barrier` (false) and `handles` (1).
+//! `[slc]`, `[zones]` and `[energy]`, and five keys that came later, `dispatch_us` (0), `protected`
+//! (false), `barrier` (false), `handles` (1) and `initially_isolated` (false).
 //! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
 //! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
 //! This file is long because it declares every key and lists every built-in profile.
@@ -36,10 +36,12 @@ pub use spec::Open;
 const BUILT_IN: &[(&str, &str)] = &[
     ("ufs-4", include_str!("../../../../profiles/ufs-4.toml")),
     ("ufs-31", include_str!("../../../../profiles/ufs-31.toml")),
+    ("ufs-zoned", include_str!("../../../../profiles/ufs-zoned.toml")),
     ("emmc-51", include_str!("../../../../profiles/emmc-51.toml")),
     ("sd-a2", include_str!("../../../../profiles/sd-a2.toml")),
     ("nvme-dramless", include_str!("../../../../profiles/nvme-dramless.toml")),
     ("nvme-plp", include_str!("../../../../profiles/nvme-plp.toml")),
+    ("nvme-fdp", include_str!("../../../../profiles/nvme-fdp.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../../profiles/ssd-850pro.toml")),
@@ -113,8 +115,12 @@ pub struct FtlParameters {
     /// Reclaim unit handles, 1 to 5: each has open superblocks, runs and a collector of its own, so
     /// that data of one lifetime shares superblocks. A write goes to the handle with the number of
     /// its [`syncline_device::WriteLife`], to the first if there is none. Only schemes that can put
-    /// a unit anywhere have more than one. Optional.
+    /// a unit anywhere have more than one, and a device that is too small for so many open
+    /// superblocks has fewer ([`Layout::handles`]). Optional.
     pub handles: u32,
+    /// True if only what the host writes is kept apart by handle, and what is collected shares
+    /// superblocks: "initially isolated" in the words of NVMe. Optional.
+    pub initially_isolated: bool,
     /// A write this far behind the end of a run still continues it, KiB.
     pub stream_window_kib: u32,
     /// Cluster that a closed run must fill, KiB; a multiple of the map unit. Equal to the map unit:
@@ -181,6 +187,23 @@ impl SlcParameters {
         check("slc_erase_us", self.slc_erase_us, 0, 10_000_000)?;
         check("slc_idle_ms", self.slc_idle_ms, 0, 1_000_000)?;
         check("slc_rated_cycles", self.slc_rated_cycles, 1, 10_000_000)
+    }
+}
+
+/// Zones: the `[zones]` table of a profile, which only zoned parts have. A zone is a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZoneParameters {
+    /// Share of the device before its zones, percent, 1 to 100; 100: no zones.
+    pub conventional_percent: u32,
+    /// Zones that can be written at once without a cost, 1 to 1024.
+    pub open_zones: u32,
+}
+
+impl ZoneParameters {
+    fn validate(&self) -> Result<(), NandError> {
+        check("conventional_percent", self.conventional_percent, 1, 100)?;
+        check("open_zones", self.open_zones, 1, 1024)
     }
 }
 
@@ -289,6 +312,8 @@ pub struct Profile {
     pub buffer: BufferParameters,
     /// SLC write cache, if the part has one.
     pub slc: Option<SlcParameters>,
+    /// Zones, if the part has some.
+    pub zones: Option<ZoneParameters>,
     /// Host side.
     pub host: HostParameters,
     /// Energy of work, where somebody published it.
@@ -311,6 +336,8 @@ struct File {
     buffer: BufferParameters,
     #[serde(default)]
     slc: Option<SlcParameters>,
+    #[serde(default)]
+    zones: Option<ZoneParameters>,
     host: HostParameters,
     #[serde(default)]
     energy: Option<EnergyParameters>,
@@ -401,7 +428,8 @@ impl Profile {
             name: name.to_owned(),
             reason: e.message().to_owned(),
         })?;
-        let File { source, geometry, timing, ftl, buffer, slc, host, energy, check, hosts } = file;
+        let File { source, geometry, timing, ftl, buffer, slc, zones, host, energy, check, hosts } =
+            file;
         let profile = Profile {
             name: name.to_owned(),
             source,
@@ -410,6 +438,7 @@ impl Profile {
             ftl,
             buffer,
             slc,
+            zones,
             host,
             energy,
             checks: check,
@@ -430,6 +459,7 @@ impl Profile {
             ftl: self.ftl,
             buffer: self.buffer,
             slc: self.slc,
+            zones: self.zones,
             host: self.host,
             energy: self.energy.clone(),
             check: self.checks.clone(),
@@ -465,8 +495,11 @@ impl Profile {
         check("wear_gap", self.ftl.wear_gap, 0, 1 << 20)?;
         check("buffer_kib", self.buffer.buffer_kib, 0, 1 << 20)?;
         self.slc.as_ref().map_or(Ok(()), SlcParameters::validate)?;
-        if self.buffer.barrier && (self.ftl.mapping.by_superblock() || self.slc.is_some()) {
-            let reason = "only page, zone and dftl mapping without [slc] have one".to_owned();
+        self.zones.as_ref().map_or(Ok(()), ZoneParameters::validate)?;
+        let is_layered = self.slc.is_some() || self.zones.is_some();
+        if self.buffer.barrier && (self.ftl.mapping.by_superblock() || is_layered) {
+            let reason =
+                "only page, zone and dftl mapping without [slc] and [zones] have one".to_owned();
             return Err(NandError::BadValue { key: "barrier", reason });
         }
         check("queue_depth", self.host.queue_depth, 1, 1024)?;
@@ -499,15 +532,21 @@ impl Profile {
             true => self.ftl.log_blocks + 1,
             false => self.ftl.streams.max(1) + 1 + u32::from(self.ftl.wear_gap > 0),
         };
-        let layout = Layout::new(&self.geometry, size_bytes, frontiers)?;
+        let zones = self.zones_of(size_bytes);
+        let conventional_bytes = size_bytes - zones * self.geometry.block_bytes();
+        let mut layout = Layout::new(&self.geometry, conventional_bytes, frontiers)?;
         // Further handles get no further flash. Their open superblocks come out of the spare area.
-        let further = (self.ftl.handles - 1) * (self.ftl.streams.max(1) + 1);
         let spare = layout.blocks - layout.host_units.div_ceil(layout.units_per_block);
-        if further > 0 && spare <= frontiers + further + FREE_BLOCKS_MIN {
-            let reason = "it has too few spare superblocks for so many handles; enlarge it or \
-                          over_provisioning_percent";
-            return Err(NandError::BadSize { size_bytes, reason });
-        }
-        Ok(layout)
+        let further = self.ftl.streams.max(1) + 1;
+        let room = (spare - 1).saturating_sub(frontiers + FREE_BLOCKS_MIN) / further;
+        layout.handles = self.ftl.handles.min(1 + room);
+        layout.with_zones(zones, size_bytes)
+    }
+
+    /// Zones of a device of `size_bytes`.
+    fn zones_of(&self, size_bytes: u64) -> u64 {
+        let percent = self.zones.as_ref().map_or(0, |zones| 100 - zones.conventional_percent);
+        let bytes = u128::from(size_bytes) * u128::from(percent) / 100;
+        bytes as u64 / self.geometry.block_bytes()
     }
 }

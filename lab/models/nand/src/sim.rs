@@ -15,7 +15,9 @@ use crate::flash::Flash;
 use crate::ftl::{Arrival, Ftl, Span, build};
 use crate::geometry::Layout;
 use crate::profile::Profile;
-use syncline_device::{SplitMix64, WriteLife};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use syncline_device::{SplitMix64, WriteLife, Zones};
 
 /// Bytes of the writes that fill the device before it is aged.
 const FILL_BYTES: u64 = 512 * 1024;
@@ -33,8 +35,8 @@ pub struct Simulator {
     write_through: bool,
     /// True if what is in the buffer survives a power cut.
     protected: bool,
-    /// When each place of the queue is free.
-    queue_ns: Vec<u64>,
+    /// When each place of the queue is free; that of a command under way is not there.
+    queue_ns: BinaryHeap<Reverse<u64>>,
     /// When the controller can take the next command.
     controller_ns: u64,
     latencies: [Latencies; 4],
@@ -62,7 +64,7 @@ impl Simulator {
             unit_bus_ns: profile.timing.bus_ns(layout.unit_bytes),
             write_through: profile.buffer.buffer_kib == 0,
             protected: profile.buffer.protected,
-            queue_ns: vec![0; profile.host.queue_depth as usize],
+            queue_ns: vec![Reverse(0); profile.host.queue_depth as usize].into(),
             controller_ns: 0,
             latencies: Default::default(),
         })
@@ -80,18 +82,19 @@ impl Simulator {
 
     /// A read command at `now_ns`; returns when the host has the data.
     pub fn read(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
-        let (place, at_ns) = self.start(now_ns);
+        let at_ns = self.start(now_ns);
         self.flash.counters.reads += 1;
         let mut done_ns = at_ns;
         if let Some(span) = self.span(offset_bytes, len_bytes) {
             self.flash.counters.read_bytes += span.sectors * 512;
             done_ns = self.ftl.read(&span, at_ns, self.unit_bus_ns, &mut self.flash);
         }
-        self.finish(place, READ, now_ns, done_ns)
+        self.finish(READ, now_ns, done_ns)
     }
 
     /// A write command at `now_ns` of data of unknown lifetime; returns when the buffer has the
-    /// data, with `fua` when the cells have.
+    /// data, with `fua` when the cells have. A write to a zone elsewhere than at its write pointer
+    /// does nothing.
     pub fn write(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64, fua: bool) -> u64 {
         self.write_with_life(now_ns, offset_bytes, len_bytes, fua, WriteLife::NotSet)
     }
@@ -105,7 +108,7 @@ impl Simulator {
         fua: bool,
         life: WriteLife,
     ) -> u64 {
-        let (place, at_ns) = self.start(now_ns);
+        let at_ns = self.start(now_ns);
         self.flash.counters.writes += 1;
         let mut done_ns = at_ns;
         if let Some(span) = self.span(offset_bytes, len_bytes) {
@@ -114,40 +117,40 @@ impl Simulator {
             let arrival = Arrival { at_ns, bus_ns: self.unit_bus_ns, through, life };
             done_ns = self.ftl.write(&span, arrival, &mut self.flash);
         }
-        self.finish(place, WRITE, now_ns, done_ns)
+        self.finish(WRITE, now_ns, done_ns)
     }
 
     /// A flush command at `now_ns`; returns when everything completed before is in the cells, or
     /// at once if the buffer is protected.
     pub fn flush(&mut self, now_ns: u64) -> u64 {
-        let (place, at_ns) = self.start(now_ns);
+        let at_ns = self.start(now_ns);
         self.flash.counters.flushes += 1;
         if self.protected {
-            return self.finish(place, FLUSH, now_ns, at_ns);
+            return self.finish(FLUSH, now_ns, at_ns);
         }
         let (drained_ns, was_dirty) = self.ftl.flush(at_ns, &mut self.flash);
         let done_ns = drained_ns + if was_dirty { self.flush_ns } else { 0 };
-        self.finish(place, FLUSH, now_ns, done_ns)
+        self.finish(FLUSH, now_ns, done_ns)
     }
 
     /// A cache barrier at `now_ns`; returns when the controller has taken the command. It takes no
     /// other time, as no source has one.
     pub fn barrier(&mut self, now_ns: u64) -> u64 {
-        let (place, at_ns) = self.start(now_ns);
+        let at_ns = self.start(now_ns);
         self.flash.counters.barriers += 1;
         self.ftl.barrier();
-        self.free(place, at_ns);
+        self.queue_ns.push(Reverse(at_ns));
         at_ns
     }
 
     /// A discard command at `now_ns`. Unmaps the units that lie wholly in the range.
     pub fn discard(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
-        let (place, at_ns) = self.start(now_ns);
+        let at_ns = self.start(now_ns);
         self.flash.counters.discards += 1;
         if let Some((unit, units)) = self.whole_units(offset_bytes, len_bytes) {
             self.ftl.discard(unit, units, &mut self.flash);
         }
-        self.finish(place, DISCARD, now_ns, at_ns)
+        self.finish(DISCARD, now_ns, at_ns)
     }
 
     /// Units (first, count) that lie wholly in a range; a last unit cut off by the end of the
@@ -185,6 +188,15 @@ impl Simulator {
         !self.protected && self.ftl.is_page_volatile(page, now_ns)
     }
 
+    /// A power cut at `now_ns`: write pointers go back to what is in the cells. Then
+    /// [`Simulator::power_cycle`].
+    pub(crate) fn cut(&mut self, now_ns: u64) {
+        if !self.protected {
+            self.ftl.fall_back(now_ns);
+        }
+        self.power_cycle();
+    }
+
     /// Power off and on: the buffer and the open streams are lost. What of the contents is lost is
     /// told by [`Simulator::durable`] before. A protected buffer is in the cells then.
     pub fn power_cycle(&mut self) {
@@ -192,18 +204,19 @@ impl Simulator {
             self.ftl.flush(0, &mut self.flash);
         }
         self.ftl.power_cycle();
-        self.queue_ns.fill(0);
+        self.queue_ns = vec![Reverse(0); self.queue_ns.len()].into();
         self.controller_ns = 0;
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
-    /// units at seeded random places in that part. Wear stays; open streams, time and
-    /// counters do not.
+    /// units at seeded random places in that part, as far as it is before the zones. Wear stays;
+    /// open streams, time and counters do not.
     pub fn precondition(&mut self, fill_percent: u32, seed: u64) {
         let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
         let unit_bytes = self.flash.layout.unit_bytes;
-        let units = fill_bytes / unit_bytes;
+        let mut units = fill_bytes / unit_bytes;
         self.write_in_order(units * unit_bytes);
+        units = units.min(u64::from(self.flash.layout.conventional_units()));
         let mut rng = SplitMix64::new(seed);
         for _ in 0..units {
             self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
@@ -220,10 +233,15 @@ impl Simulator {
     fn write_in_order(&mut self, until: u64) {
         let mut offset = 0;
         while offset < until {
-            let len = FILL_BYTES.min(until - offset);
+            let len = FILL_BYTES.min(until - offset).min(self.bytes_to_zone(offset));
             self.write(0, offset, len, false);
             offset += len;
         }
+    }
+
+    /// Bytes from `offset` to the next begin of a zone.
+    fn bytes_to_zone(&self, offset: u64) -> u64 {
+        self.zones().map_or(u64::MAX, |zones| zones.end_of(offset) - offset)
     }
 
     fn end_of_aging(&mut self) {
@@ -232,6 +250,22 @@ impl Simulator {
         self.power_cycle();
         self.flash.reset_accounting();
         self.reset_latencies();
+    }
+
+    /// The zones, if it has some.
+    pub fn zones(&self) -> Option<Zones> {
+        let layout = &self.flash.layout;
+        (layout.zones > 0).then(|| Zones {
+            conventional_bytes: u64::from(layout.conventional_units()) * layout.unit_bytes,
+            zone_bytes: layout.block_bytes(),
+        })
+    }
+
+    /// Offset at which a zone takes its next write; of a full zone its end.
+    pub fn pointer_bytes(&self, zone: u32) -> u64 {
+        let layout = &self.flash.layout;
+        let first = layout.conventional_units() + zone * layout.units_per_block;
+        u64::from(first + self.ftl.pointer(zone)) * layout.unit_bytes
     }
 
     /// Totals so far.
@@ -283,27 +317,20 @@ impl Simulator {
         self.ftl.check(&self.flash)
     }
 
-    /// The place of the queue that is free first, and when the device starts on the command.
-    fn start(&mut self, now_ns: u64) -> (usize, u64) {
-        let first = self.queue_ns.iter().enumerate().min_by_key(|(_, ns)| **ns);
-        let (place, free_ns) = first.map_or((0, now_ns), |(i, ns)| (i, *ns));
+    /// Takes the place of the queue that is free first; returns when the device starts on the
+    /// command.
+    fn start(&mut self, now_ns: u64) -> u64 {
+        let free_ns = self.queue_ns.pop().map_or(now_ns, |Reverse(ns)| ns);
         let mut at_ns = now_ns.max(free_ns) + self.request_ns;
         if self.dispatch_ns > 0 {
             at_ns = at_ns.max(self.controller_ns) + self.dispatch_ns;
             self.controller_ns = at_ns;
         }
-        (place, at_ns + self.command_ns)
+        at_ns + self.command_ns
     }
 
-    /// The place of the queue is free from `done_ns` on.
-    fn free(&mut self, place: usize, done_ns: u64) {
-        if let Some(ns) = self.queue_ns.get_mut(place) {
-            *ns = done_ns;
-        }
-    }
-
-    fn finish(&mut self, place: usize, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
-        self.free(place, done_ns);
+    fn finish(&mut self, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
+        self.queue_ns.push(Reverse(done_ns));
         self.latencies[kind].record(done_ns - now_ns);
         done_ns
     }

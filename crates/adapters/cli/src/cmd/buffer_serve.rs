@@ -438,6 +438,7 @@ fn failure(args: &BufferAttach, error: BufferError) -> Failure {
         BufferError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
         BufferError::OtherDevice { .. }
         | BufferError::TooSmall { .. }
+        | BufferError::FewZones
         | BufferError::NoPage { .. }
         | BufferError::ReadOnly => Failure::Failed(error.to_string()),
     };

@@ -215,6 +215,7 @@ mod tests {
             barrier: false,
             discard: true,
             read_only: false,
+            zones: None,
         }
     }
 

@@ -100,6 +100,7 @@ mod tests {
                 barrier: false,
                 discard: true,
                 read_only: false,
+                zones: None,
             }
         }
 

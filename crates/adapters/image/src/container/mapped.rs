@@ -102,6 +102,7 @@ impl Mapped {
             barrier: false,
             discard: false,
             read_only: true,
+            zones: None,
         };
         // No part begins there.
         let last = Mutex::new((u64::MAX, Vec::new()));

@@ -138,6 +138,7 @@ impl Qcow2Device {
             barrier: false,
             discard: false,
             read_only: !writable,
+            zones: None,
         };
         let failed = AtomicBool::new(false);
         Ok(Arc::new(Qcow2Device { disk, file, geometry, failed, _locked: device }))

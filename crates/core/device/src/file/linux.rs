@@ -143,6 +143,7 @@ impl FileDevice {
             barrier: false,
             discard: true,
             read_only,
+            zones: None,
         };
         let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
         let pool = Pool::new(RING_ENTRIES * MAX_REQUEST_BYTES as usize);

@@ -70,6 +70,7 @@ impl FileDevice {
             barrier: false,
             discard: false,
             read_only: options.read_only,
+            zones: None,
         };
         Ok(FileDevice { file: Mutex::new(file), geometry, is_disk })
     }

@@ -7,6 +7,7 @@ use super::fast::Fast;
 use super::hybrid::{BlockScheme, Core, Hybrid};
 use super::slc::SlcCache;
 use super::zone_map::ZoneMap;
+use super::zoned::Zoned;
 use super::{CloseCost, Ftl, MapCache, MapTable, PageMap};
 use crate::buffer::FifoBuffer;
 use crate::gc::{CostBenefit, Fifo, Greedy, VictimPolicy};
@@ -16,6 +17,18 @@ use crate::streams::StreamTable;
 
 /// The mapping scheme of a profile over erased flash. The profile was validated.
 pub(crate) fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
+    let conventional = conventional(profile, layout.conventional());
+    match &profile.zones {
+        Some(zones) if layout.zones > 0 => {
+            let buffered = profile.buffer.buffer_kib / profile.geometry.map_unit_kib;
+            let bits = profile.slc.as_ref().map_or(1, |slc| slc.slc_bits);
+            Box::new(Zoned::new(layout, zones.open_zones, buffered, bits, conventional))
+        }
+        _ => conventional,
+    }
+}
+
+fn conventional(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
     let logs = profile.ftl.log_blocks;
     let main: Box<dyn Ftl> = match profile.ftl.mapping {
         Mapping::Page | Mapping::Zone | Mapping::Dftl => Box::new(page_map(profile, layout)),
@@ -52,7 +65,7 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         Victims::Fifo => Box::new(Fifo::new(layout.blocks)),
     };
     let streams = StreamTable::new(f.streams, u64::from(f.stream_window_kib) * 2);
-    let streams = vec![streams; f.handles as usize];
+    let streams = vec![streams; layout.handles as usize];
     let segment_units = f.map_segment_kib / unit_kib;
     let (units, cached) = (layout.host_units, f.map_cache_segments);
     let map: Box<dyn MapTable> = match f.mapping {
@@ -61,7 +74,7 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         _ => Box::new(MapCache::new(units, segment_units, cached)),
     };
     // Without a volatile cache there is still the page register of each frontier.
-    let registers = f.handles * (f.streams.max(1) + 1) * layout.units_per_page;
+    let registers = layout.handles * (f.streams.max(1) + 1) * layout.units_per_page;
     let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
     let cache = Box::new(FifoBuffer::new(capacity));
     let close = CloseCost {
@@ -70,4 +83,5 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         close_ns: u64::from(f.close_us) * 1000,
     };
     PageMap::new(layout, streams, map, victims, cache, close, f.wear_gap)
+        .with_isolation(f.initially_isolated)
 }

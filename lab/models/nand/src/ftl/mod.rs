@@ -9,7 +9,8 @@
 //! | `fast` | `fast` | at its place or in the log blocks of all | all of a log block merged |
 //! | `block` | `block_map` | at its place | superblock replaced as a whole |
 //!
-//! `slc` puts a write cache of single-level blocks in front of any of them.
+//! `slc` puts a write cache of single-level blocks in front of any of them, and `zoned` zones with
+//! write pointers behind it.
 //!
 //! A scheme decides where units go, when pages are programmed and what is collected. It has no
 //! contents and no clock: times come in with the call, and every flash operation goes through
@@ -27,6 +28,7 @@ mod map_cache;
 mod page_map;
 mod slc;
 mod zone_map;
+mod zoned;
 
 pub(crate) use build::build;
 pub use map_cache::MapCache;
@@ -166,6 +168,17 @@ pub trait Ftl: Send {
 
     /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.
     fn power_cycle(&mut self);
+
+    /// A power cut at `at_ns` is about to follow: write pointers go back to what is in the cells.
+    fn fall_back(&mut self, at_ns: u64) {
+        let _ = at_ns;
+    }
+
+    /// Write pointer of a zone, in units from its start.
+    fn pointer(&self, zone: u32) -> u32 {
+        let _ = zone;
+        0
+    }
 
     /// Does all that waits for idle time. Its time is not told: for ageing before a run.
     fn settle(&mut self, flash: &mut Flash) {

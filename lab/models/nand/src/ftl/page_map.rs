@@ -15,7 +15,7 @@
 //!
 //! A device with placement (`handles`) has streams and a collector of its own for each lifetime
 //! that the host tells, so that data that dies together lies together. Collected data stays in its
-//! handle.
+//! handle, or goes to the first one (`initially_isolated`).
 //!
 //! Costs
 //! - A write that continues a stream pays the bus and its share of a page program.
@@ -90,6 +90,8 @@ pub struct PageMap {
     streams: Vec<StreamTable>,
     /// Handle of the data in each superblock.
     handle_of: Vec<u8>,
+    /// True if what is collected goes to the first handle.
+    initially_isolated: bool,
     cache: Box<dyn WriteCache>,
     close_cost: CloseCost,
     /// Most erases that a superblock may have beyond the least worn one; 0: any number.
@@ -122,12 +124,18 @@ impl PageMap {
             map,
             streams,
             handle_of: vec![0; layout.blocks as usize],
+            initially_isolated: false,
             cache,
             close_cost,
             wear_gap,
             moved: Vec::new(),
             dirty: false,
         }
+    }
+
+    /// The same map; with `initially_isolated`, what is collected goes to the first handle.
+    pub fn with_isolation(self, initially_isolated: bool) -> Self {
+        PageMap { initially_isolated, ..self }
     }
 
     /// Slots of one handle.
@@ -276,6 +284,7 @@ impl PageMap {
         let victim = cold.or_else(|| self.victims.pick())?;
         let to = match cold {
             Some(_) => self.open.len() - 1,
+            None if self.initially_isolated => self.collector(),
             None => self.collector() + usize::from(self.handle_of[victim as usize]),
         };
         flash.counters.gc_runs += 1;

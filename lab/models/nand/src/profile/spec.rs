@@ -39,6 +39,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
     // Optional in a file, but an override may name it.
     if let Some(ftl) = table.get_mut("ftl").and_then(toml::Value::as_table_mut) {
         ftl.entry("handles").or_insert(toml::Value::Integer(1));
+        ftl.entry("initially_isolated").or_insert(toml::Value::Boolean(false));
     }
     if let Some(buffer) = table.get_mut("buffer").and_then(toml::Value::as_table_mut) {
         buffer.entry("barrier").or_insert(toml::Value::Boolean(false));
@@ -47,7 +48,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
 }
 
 /// Tables whose keys may be overridden.
-const TABLES: [&str; 7] = ["geometry", "timing", "ftl", "buffer", "slc", "host", "energy"];
+const TABLES: [&str; 8] = ["geometry", "timing", "ftl", "buffer", "slc", "zones", "host", "energy"];
 
 /// Applies one `key=value`, whose type is that of the value it replaces.
 fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {

@@ -352,15 +352,24 @@ fn handles_keep_lifetimes_in_superblocks_of_their_own() {
 
 #[test]
 fn handles_need_room_and_a_map_by_page() {
-    let refused = |spec: &str| {
-        let profile = Profile::parse_built_in(spec);
-        profile.and_then(|profile| Simulator::new(&profile, 16 * MIB).map(drop)).unwrap_err()
-    };
-    let text = refused("nexus7-emmc:handles=4").to_string();
-    assert!(text.contains("too few spare superblocks"), "{text}");
+    let handles = |mib| simulator("nexus7-emmc:handles=4", mib * MIB).layout().handles;
+    assert_eq!([16, 256, 512].map(handles), [1, 3, 4]);
+    let same = |spec| mixed_lives(&format!("{PLAIN},{spec}"));
+    assert_eq!(same("handles=4,pages_per_block=4096"), same("handles=1,pages_per_block=4096"));
+    let refused = |spec: &str| Profile::parse_built_in(spec).unwrap_err().to_string();
     for spec in ["nexus7-emmc:handles=0", "nexus7-emmc:handles=6"] {
-        assert!(refused(spec).to_string().contains("not within 1 to 5"), "{spec}");
+        assert!(refused(spec).contains("not within 1 to 5"), "{spec}");
     }
     let spec = "sd-pny:mapping=fast,handles=2";
-    assert!(refused(spec).to_string().contains("handles"), "{spec}");
+    assert!(refused(spec).contains("handles"), "{spec}");
+}
+
+#[test]
+fn what_is_initially_isolated_is_mixed_by_the_collector() {
+    let with =
+        |more: &str| mixed_lives(&format!("{PLAIN},over_provisioning_percent=30,handles=2{more}"));
+    let (kept, mixed) = (with(""), with(",initially_isolated=true"));
+    println!("{kept:?}, {mixed:?}");
+    assert_eq!(kept.0, 0);
+    assert!(mixed.0 > 0);
 }

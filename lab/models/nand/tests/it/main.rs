@@ -3,6 +3,7 @@
 mod analysis;
 mod device;
 mod ftl;
+mod log;
 mod nexus7;
 mod profiles;
 mod schemes;

@@ -6,6 +6,7 @@ mod naive;
 mod published;
 mod slc;
 mod wear;
+mod zoned;
 
 use syncline_nand::{Profile, Simulator};
 
