@@ -80,6 +80,7 @@ pub enum Command {
     Preload(Preload),
     Completions(Completions),
     Complete(Complete),
+    Isolate(Isolate),
     Man(Man),
 }
 

@@ -124,6 +124,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Complete(args) => {
             complete::run(args::Cli::command(), &args.words, &cmd::generated::values)
         }
+        Command::Isolate(_) => cmd::isolate::run().map(|never| match never {}),
         Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
         Command::Man(args) => {
             cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())

@@ -169,11 +169,14 @@ mod directory;
 mod disk;
 mod error;
 mod file;
+mod helper;
 mod maintenance;
 mod names;
 mod options;
+mod serve;
 mod tools;
 mod volume;
+mod wire;
 
 pub use build::Builder;
 pub use device::{

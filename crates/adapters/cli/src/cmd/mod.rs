@@ -12,6 +12,7 @@ pub(crate) mod generated;
 mod hints;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod isolate;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
