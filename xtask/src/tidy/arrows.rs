@@ -88,6 +88,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "image",
             "nfs",
             "control",
+            "syncline",
             "testkit",
         ],
     ),

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
@@ -163,7 +164,7 @@ impl Helper {
     }
 
     /// A helper at the other ends of these sockets.
-    fn over(
+    pub(crate) fn over(
         control: OwnedFd,
         first: OwnedFd,
         process: Option<OwnedFd>,
@@ -384,7 +385,8 @@ impl Drop for Helper {
     fn drop(&mut self) {
         // Its end is the last that the image sees of it; the locks are free when this returns.
         let Some(process) = &self.process else { return };
-        if pidfd_send_signal(process, Signal::KILL).is_ok() {
+        // Without the right to end it (root without capabilities) it ends with its sockets.
+        if pidfd_send_signal(process, Signal::KILL) != Err(Errno::PERM) {
             let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
         }
     }

@@ -197,6 +197,9 @@ pub use volume::{
 };
 
 #[cfg(test)]
+mod hostile_tests;
+
+#[cfg(test)]
 mod tests {
     /// Each public name is a promise. A new name replaces an old one.
     const NAMES_MAX: usize = 40;

@@ -43,8 +43,8 @@ enum Handle {
     Directory(Arc<Mutex<Directory>>),
 }
 
-struct Served {
-    disk: Disk,
+pub(crate) struct Served {
+    pub(crate) disk: Disk,
     handles: Mutex<BTreeMap<u64, Handle>>,
     next: AtomicU64,
     connections: AtomicUsize,
@@ -77,7 +77,8 @@ impl Disk {
         let cache_bytes = options.as_ref().map_or(0, |options| options.mount.cache_bytes);
         contain(hello.size_bytes, cache_bytes);
         let opened = options.and_then(|options| {
-            let direct = hello.align_bytes.zip(descriptors.next());
+            let aligned = hello.align_bytes.filter(|bytes| bytes.is_power_of_two());
+            let direct = aligned.zip(descriptors.next());
             let device = FileDevice::from_files(OpenFiles {
                 buffered: HostFile::from(image),
                 direct: direct.map(|(align_bytes, file)| (HostFile::from(file), align_bytes)),
@@ -95,12 +96,7 @@ impl Disk {
         let mut out = Vec::new();
         let told = send_all(&first, message(&mut out, &answer), &[]);
         let (Ok(disk), Ok(())) = (opened, told) else { return Ok(()) };
-        let served = Arc::new(Served {
-            disk,
-            handles: Mutex::default(),
-            next: 0.into(),
-            connections: 0.into(),
-        });
+        let served = Arc::new(Served::of(disk));
         served.start(first);
         while let Some(connection) = next_connection(control, library.as_ref()) {
             served.start(connection);
@@ -190,6 +186,11 @@ fn message<'o, T: for<'a> Wire<'a>>(out: &'o mut Vec<u8>, answer: &Result<T>) ->
 }
 
 impl Served {
+    pub(crate) fn of(disk: Disk) -> Served {
+        let (next, connections) = (0.into(), 0.into());
+        Served { disk, handles: Mutex::default(), next, connections }
+    }
+
     fn start(self: &Arc<Self>, connection: OwnedFd) {
         if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             return;
@@ -203,7 +204,7 @@ impl Served {
     }
 
     /// Answers until the other end is closed, or sends what is no call.
-    fn serve(&self, connection: &OwnedFd) -> Option<()> {
+    pub(crate) fn serve(&self, connection: &OwnedFd) -> Option<()> {
         let (mut call, mut data, mut out) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let mut head = [0; 8];

@@ -7,7 +7,7 @@
 //!
 //! Numbers are little-endian, texts and lists have their length before them. Each side takes the
 //! other for hostile: a length above its limit ends the connection before memory is asked for, and
-//! bytes that are no call or no answer are `None`, never a panic. Tested below with any bytes.
+//! bytes that are no call or no answer are `None`, never a panic. Tested in `hostile_tests.rs`.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
