@@ -244,3 +244,65 @@ fn a_helper_ends_with_its_program() {
     disk.stat(b"/synced", At::Follow).unwrap();
     disk.close().unwrap();
 }
+
+/// The filter of the helper has every system call of its work.
+#[test]
+fn no_call_of_a_helper_is_refused() {
+    const NAME: &str = "no_call_of_a_helper_is_refused";
+    let strace = Path::new("/usr/bin/strace");
+    if !strace.is_file() {
+        return syncline_testkit::skip(NAME, "needs strace; install it");
+    }
+    let _alone = alone();
+    let place = tempfile::tempdir().unwrap();
+    let (log, traced) = (place.path().join("calls"), place.path().join("traced"));
+    let program = syncline_testkit::program("syncline", "syncline-cli");
+    let (out, program) = (log.join("calls"), program.display());
+    let strace = format!("/usr/bin/strace -ff -qq -o {} {program} \"$@\"", out.display());
+    // Not the last command, so that the shell stays: it is what is killed.
+    let script = format!("#!/bin/sh\n{strace}\n:\n");
+    // By a process: children of other tests would have it open to write (ETXTBSY).
+    let made = format!("cat > {0}; chmod 755 {0}", traced.display());
+    let mut sh = Command::new("sh").arg("-c").arg(made).stdin(Stdio::piped()).spawn().unwrap();
+    sh.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(sh.wait().unwrap().success());
+    for more in ["sync=eager,commit=1,discard", "sync=periodic,commit=1,cache=4M"] {
+        std::fs::create_dir(&log).unwrap();
+        let image = mkfs(&ImageSpec::with_size(64 << 20));
+        let options = OpenOptions::parse(&format!("isolate={},{more}", traced.display())).unwrap();
+        let disk = Disk::open(image.path(), &options).unwrap();
+        std::thread::scope(|scope| {
+            for at in 0..4 {
+                let disk = &disk;
+                scope.spawn(move || {
+                    let name = format!("/{at}").into_bytes();
+                    let file = disk.open_file(&name, Access::CREATE, 0o644).unwrap();
+                    file.write(&vec![at; 5 << 20]).unwrap();
+                    file.sync(false).unwrap();
+                    file.truncate(0).unwrap();
+                });
+            }
+        });
+        disk.sync().unwrap();
+        disk.close().unwrap();
+        drop(disk);
+        // A file for each thread.
+        let calls = loop {
+            let files = std::fs::read_dir(&log).unwrap();
+            let calls = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+            let calls: String = calls.collect();
+            if calls.contains("exit_group(0)") {
+                break calls;
+            }
+            std::thread::yield_now();
+        };
+        assert!(calls.contains("seccomp("), "it gives up its rights");
+        // The C library asks, and does without.
+        let asks = ["/sys/devices/system/cpu", "/proc/stat", "/proc/sys/vm/overcommit_memory"];
+        let refused = calls.lines().filter(|line| line.contains("= -1 EPERM"));
+        let refused = refused.filter(|line| !asks.iter().any(|path| line.contains(path)));
+        let refused: Vec<&str> = refused.collect();
+        assert_eq!(refused, [""; 0], "{more}");
+        std::fs::remove_dir_all(&log).unwrap();
+    }
+}
