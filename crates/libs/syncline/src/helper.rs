@@ -199,6 +199,10 @@ impl Helper {
         connections.idle.clear();
         let why = *connections.ended.get_or_insert(why);
         self.freed.notify_all();
+        // So that the calls of other threads end, too.
+        if let Some(process) = &self.process {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
         gone(why)
     }
 
@@ -387,7 +391,8 @@ impl Drop for Helper {
         let Some(process) = &self.process else { return };
         // Without the right to end it (root without capabilities) it ends with its sockets.
         if pidfd_send_signal(process, Signal::KILL) != Err(Errno::PERM) {
-            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+            let waited = || waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+            while matches!(waited(), Err(Errno::INTR)) {}
         }
     }
 }
