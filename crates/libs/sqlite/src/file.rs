@@ -9,10 +9,10 @@
 //!   `UNIXFILE_DIRSYNC`), so that the name survives a power cut.
 //! - A read past the end fills with zeroes and says so.
 //!
-//! Batch-atomic writes (`SQLITE_IOCAP_BATCH_ATOMIC`) are offered if [`crate::VolumeFs::offer_atomic`]
-//! says so. The writes of a batch stay in the process until SQLite commits it; the volume gets them in
-//! one call. A batch that does not fit one record is an I/O error to SQLite, which then rolls it
-//! back and goes on with its journal.
+//! Batch-atomic writes (`SQLITE_IOCAP_BATCH_ATOMIC`) are offered if
+//! [`crate::VolumeFs::offer_atomic`] says so. The writes of a batch stay in the process until
+//! SQLite commits it; the volume gets them in one call. A batch that does not fit one record is an
+//! I/O error to SQLite, which then rolls it back and goes on with its journal.
 //!
 //! Tested in `tests/it/vfs.rs`.
 

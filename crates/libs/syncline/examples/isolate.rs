@@ -1,8 +1,8 @@
 //! Cost of a helper process, for `cargo xtask run bench-isolate`: calls and bytes a second with the
 //! option `isolate`, as a share of those without.
 //!
-//! `isolate PROGRAM DIR` makes an image in DIR. The two take turns; of each the fastest round counts,
-//! since the machine can only add to a time.
+//! `isolate PROGRAM DIR` makes an image in DIR. The two take turns; of each the fastest round
+//! counts, since the machine can only add to a time.
 
 use std::error::Error;
 use std::path::Path;

@@ -136,8 +136,7 @@ impl Helper {
         let child = command.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed)?;
         drop(command);
         // By its number only now: the process of this number is ours until somebody waits for it.
-        let process = Pid::from_raw(child.id().cast_signed())
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
         let files = image.files().map_err(failed)?;
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),

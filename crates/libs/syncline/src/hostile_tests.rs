@@ -42,6 +42,37 @@ fn number(random: &mut Random) -> u64 {
     }
 }
 
+fn access(random: &mut Random) -> Access {
+    let bits = random.bits();
+    let bit = |at: u32| bits >> at & 1 == 1;
+    Access {
+        read: bit(0),
+        write: bit(1),
+        append: bit(2),
+        sync: bit(3),
+        create: bit(4) || bit(5),
+        exclusive: bit(6) && bit(7),
+        truncate: bit(8) && bit(9),
+        nofollow: bit(10) && bit(11),
+    }
+}
+
+fn set(random: &mut Random) -> SetAttr {
+    let mut some = || Some(random.bits() as u32).filter(|number| number % 2 == 0);
+    let (mode, uid, gid, flags, nanoseconds) = (some(), some(), some(), some(), some());
+    let at = Timestamp { seconds: number(random) as i64, nanoseconds: nanoseconds.unwrap_or(1) };
+    SetAttr {
+        mode: mode.map(|mode| mode as u16),
+        uid,
+        gid,
+        size: random.one_in(3).then(|| number(random)),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::At(at)),
+        ctime: None,
+        flags,
+    }
+}
+
 /// Any call, mostly on names and handles that are there.
 fn call<'a>(random: &mut Random, names: &'a [Vec<u8>; 4], noise: &'a [u8]) -> Call<'a> {
     let path = |random: &mut Random| match random.below(6) {
@@ -58,39 +89,10 @@ fn call<'a>(random: &mut Random, names: &'a [Vec<u8>; 4], noise: &'a [u8]) -> Ca
         1 => Call::StatFs {},
         2 => Call::Tick {},
         3 if random.one_in(50) => Call::Close {},
-        4..=6 => {
-            let bits = random.bits();
-            let bit = |at: u32| bits >> at & 1 == 1;
-            let access = Access {
-                read: bit(0),
-                write: bit(1),
-                append: bit(2),
-                sync: bit(3),
-                create: bit(4) || bit(5),
-                exclusive: bit(6) && bit(7),
-                truncate: bit(8) && bit(9),
-                nofollow: bit(10) && bit(11),
-            };
-            Call::OpenFile { path: from, access, mode: bits as u16 }
-        }
+        4..=6 => Call::OpenFile { path: from, access: access(random), mode: len as u16 },
         7 => Call::OpenDirectory { path: from },
         8 => Call::Stat { path: from, follow },
-        9 => {
-            let some = |random: &mut Random| data.then(|| random.bits() as u32);
-            let (uid, gid, flags) = (some(random), some(random), some(random));
-            let at = Timestamp { seconds: offset as i64, nanoseconds: len as u32 };
-            let set = SetAttr {
-                mode: Some(len as u16),
-                uid,
-                gid,
-                size: random.one_in(3).then_some(len),
-                atime: Some(SetTime::Now),
-                mtime: Some(SetTime::At(at)),
-                ctime: None,
-                flags,
-            };
-            Call::SetAttr { path: from, follow, set }
-        }
+        9 => Call::SetAttr { path: from, follow, set: set(random) },
         10 => Call::Mkdir { path: from, mode: len as u16 },
         11 => Call::Unlink { path: from },
         12 => Call::Rmdir { path: from },

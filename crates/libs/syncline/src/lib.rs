@@ -168,8 +168,8 @@
 //! - The crates `syncline-fs`, `syncline-device` and below are parts of this one. Their own
 //!   interfaces change without notice.
 //!
-//! Linux only. Tested through the C and Python interfaces, which are over this crate; with `isolate`
-//! in `tests/it` also.
+//! Linux only. Tested through the C and Python interfaces, which are over this crate; with
+//! `isolate` in `tests/it` also.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //!
 //! The request `takeover` on its control socket tries everything that a process without rights must
 //! not be able to do. The answer has one line for each attempt: a name, and the errno or `done`.
-//! With [`PANIC`] in the environment of the mount, the request is a bug. A helper of a library makes
-//! the attempts before it serves, and says the lines to standard error.
+//! With [`PANIC`] in the environment of the mount, the request is a bug. A helper of a library
+//! makes the attempts before it serves, and says the lines to standard error.
 
 use std::ffi::CStr;
 use std::path::Path;

@@ -124,7 +124,8 @@ fn a_helper_ends_with_its_disk() {
     assert_eq!(helpers(), []);
 }
 
-/// Only the image, its sockets and standard error; no variable, no directory, no terminal's signals.
+/// Only the image, its sockets and standard error; no variable, no directory, no terminal's
+/// signals.
 #[test]
 fn a_helper_has_only_what_it_needs() {
     const NAME: &str = "a_helper_has_only_what_it_needs";
