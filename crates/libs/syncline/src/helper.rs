@@ -52,6 +52,8 @@ pub(crate) const CONNECTIONS_MAX: usize = 16;
 /// The program, and where it is besides the directories of `PATH`.
 const PROGRAM: &str = "syncline";
 const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
+/// Variable of the environment that names the program.
+const VARIABLE: &str = "SYNCLINE_PROGRAM";
 
 const ENAMETOOLONG: i32 = 36;
 const ENOENT: i32 = 2;
@@ -104,13 +106,17 @@ pub(crate) fn program(given: &Path) -> Result<PathBuf> {
     if !given.as_os_str().is_empty() {
         return std::path::absolute(given).map_err(|err| Error::host(given.display(), &err));
     }
-    // `PATH` is the caller's of a program that has other rights than its caller.
+    // The environment is the caller's of a program that has other rights than its caller.
     let trusts_path = getuid() == geteuid() && getgid() == getegid();
     let fixed = || PLACES.iter().map(|dir| Path::new(dir).join(PROGRAM)).find(|at| at.is_file());
-    let found = if trusts_path { find_program(PROGRAM, &PLACES) } else { fixed() };
+    let found = match std::env::var_os(VARIABLE).filter(|named| trusts_path && !named.is_empty()) {
+        Some(named) => return program(Path::new(&named)),
+        None if trusts_path => find_program(PROGRAM, &PLACES),
+        None => fixed(),
+    };
     found.ok_or_else(|| {
         let text = "`isolate` needs the program `syncline`, which is not there; install the \
-                    package syncline, or give its path as isolate=PATH";
+                    package syncline, or name its path in SYNCLINE_PROGRAM";
         Error::new(ENOENT, text)
     })
 }

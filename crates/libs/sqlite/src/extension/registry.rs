@@ -140,6 +140,11 @@ pub(crate) fn with<T>(host: &str, what: impl FnOnce(&State) -> T) -> Option<T> {
 
 fn open_image(host: &str, options: &str) -> Result<Image, Error> {
     let parsed = OpenOptions::parse(options).map_err(|err| err.at("options="))?;
+    if parsed.isolate.as_ref().is_some_and(|program| !program.as_os_str().is_empty()) {
+        // Who may attach a database may not run a program.
+        let text = "isolate: a URI names no program; give 1, and set SYNCLINE_PROGRAM if need be";
+        return Err(Error::invalid(text));
+    }
     let disk = Disk::open(Path::new(host), &parsed)?;
     let fs: Arc<dyn Store> = if parsed.isolate.is_some() {
         Arc::new(DiskFs::new(disk.clone()))

@@ -34,8 +34,14 @@ fn uri(name: &str, image: &Path, more: &str) -> String {
 
 /// More of a URI: the image is read by the process of SQLite, or by a helper process.
 fn ways() -> [String; 2] {
-    let helper = syncline_testkit::program("syncline", "syncline-cli");
-    [String::new(), format!("&isolate={}", helper.display())]
+    [String::new(), "&isolate=1".to_owned()]
+}
+
+/// A program that finds the one of helpers.
+fn with_helper(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("SYNCLINE_PROGRAM", syncline_testkit::program("syncline", "syncline-cli"));
+    command
 }
 
 /// Returns when nobody has the image open any more: a helper sees the death of its program.
@@ -46,7 +52,7 @@ fn wait_until_free(image: &Path) {
 }
 
 fn shell() -> Child {
-    let mut shell = Command::new("sqlite3");
+    let mut shell = with_helper("sqlite3");
     shell.args(["-batch", "-init", "/dev/null"]);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut shell = shell.spawn().unwrap();
@@ -145,6 +151,8 @@ fn what_cannot_be_opened_is_said() {
     refused(&uri("a.db", path, "&options=sync=eagre"), "`sync=eagre`");
     refused(&uri("a.db", path, "&durability=none"), "give strict or periodic");
     refused(&uri("a.db", path, "&isolate=maybe"), "the path of the program syncline");
+    refused(&uri("a.db", path, "&isolate=/bin/sh"), "a URI names no program");
+    refused(&uri("a.db", path, "&options=ro,isolate=/bin/sh"), "a URI names no program");
     for way in ways() {
         refused(&uri("a.db", &library(), &way), "libsyncline_sqlite.so");
     }
@@ -284,7 +292,8 @@ fn python(test: &str, script: &str, app: &str) -> Option<String> {
         loader.enable_load_extension(True)\n\
         loader.load_extension(sys.argv[1])\n";
     let script = format!("{load}{script}");
-    let ran = Command::new(python).args(["-c", &script]).arg(library()).arg(app).output().unwrap();
+    let mut python = with_helper(python);
+    let ran = python.args(["-c", &script]).arg(library()).arg(app).output().unwrap();
     Some([ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat())
 }
 

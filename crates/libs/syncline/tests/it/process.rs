@@ -173,6 +173,26 @@ fn a_helper_has_only_what_it_needs() {
     disk.close().unwrap();
 }
 
+/// The program of a library that names none in its options.
+#[test]
+fn the_environment_names_the_program() {
+    let Some(image) = std::env::var_os("SYNCLINE_TEST_NAMED") else {
+        let _alone = alone();
+        let image = mkfs(&ImageSpec::default());
+        let ran = |program: &Path| {
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", "process::the_environment_names_the_program", "--nocapture"]);
+            again.env("SYNCLINE_TEST_NAMED", image.path()).env("SYNCLINE_PROGRAM", program);
+            String::from_utf8(again.output().unwrap().stdout).unwrap()
+        };
+        assert!(ran(&syncline_testkit::program("syncline", "syncline-cli")).contains("opened: Ok"));
+        assert!(ran(Path::new("/no/such/program")).contains("/no/such/program: No such file"));
+        return;
+    };
+    let disk = Disk::open(image.as_ref(), &OpenOptions::parse("isolate").unwrap());
+    println!("opened: {disk:?}");
+}
+
 /// More threads than connections.
 #[test]
 fn every_thread_may_call() {
