@@ -35,7 +35,7 @@ if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE_LAB:-}" ]; then
 else
     "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m "$package/Cargo.toml"
     "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
-    cargo build -q -p syncline-lab
+    cargo build -q -p syncline-lab -p syncline-cli
     SYNCLINE_LAB="$(pwd)/target/debug/syncline-lab"
 fi
 export SYNCLINE_LAB

@@ -9,6 +9,7 @@
 //!   tree       operations on a tree, applied to any TreeSink
 //!   generate   gen_tree(), gen_changes(): seeded lists of operations
 //!   mounted    a FUSE mount that a child of the test serves
+//!   program    a program of this repository, for tests of what starts it
 //!   browser    headless Chromium: what a page shows
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //!   crash      power-cut device and explorer of crash states
@@ -38,6 +39,7 @@ mod kernel;
 mod manifest;
 mod mounted;
 pub mod posix;
+mod program;
 mod rng;
 mod tree;
 mod uring;
@@ -51,6 +53,7 @@ pub use judge::{e2fsck_clean, e2fsck_preen};
 pub use kernel::{KernelMount, LoopDevice};
 pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
 pub use mounted::{Mounted, TIMEOUT, unmounted};
+pub use program::program;
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};
 pub use uring::UringOffer;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cli -> fuse  export  nfs     adapters; fuse, nfs -> control
+//!   cli -> syncline
 //!   lab -> cli, nand; syncline-py -> lab, image
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
 //!   buffer  nand -> device
@@ -47,6 +48,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "nfs",
             "ondisk",
             "recorder",
+            "syncline",
         ],
     ),
     (
@@ -86,6 +88,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "image",
             "nfs",
             "control",
+            "syncline",
             "testkit",
         ],
     ),

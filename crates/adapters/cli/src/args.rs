@@ -89,6 +89,7 @@ pub enum Serving {
     Ctl(Ctl),
     Top(Top),
     Preload(Preload),
+    Isolate(Isolate),
 }
 
 /// List directories of an image.

@@ -2,17 +2,17 @@
 //!
 //! The calls are those of SQLite's own unix VFS, so that the file system below sees the same
 //! sequence as on Linux:
-//! - xSync is fdatasync whatever the flags, or a barrier ([`VolumeFs::use_barriers`]).
+//! - xSync is fdatasync whatever the flags, or a barrier ([`crate::VolumeFs::use_barriers`]).
 //!   `SQLITE_SYNC_FULL` asks for more only on macOS (`F_FULLFSYNC`); `SQLITE_SYNC_DATAONLY` is what
 //!   fdatasync does already.
 //! - The first xSync of a journal or WAL opened with CREATE also syncs its directory (unix VFS:
 //!   `UNIXFILE_DIRSYNC`), so that the name survives a power cut.
 //! - A read past the end fills with zeroes and says so.
 //!
-//! Batch-atomic writes (`SQLITE_IOCAP_BATCH_ATOMIC`) are offered if [`VolumeFs::offer_atomic`] says
-//! so. The writes of a batch stay in the process until SQLite commits it; the volume gets them in
-//! one call. A batch that does not fit one record is an I/O error to SQLite, which then rolls it
-//! back and goes on with its journal.
+//! Batch-atomic writes (`SQLITE_IOCAP_BATCH_ATOMIC`) are offered if
+//! [`crate::VolumeFs::offer_atomic`] says so. The writes of a batch stay in the process until
+//! SQLite commits it; the volume gets them in one call. A batch that does not fit one record is an
+//! I/O error to SQLite, which then rolls it back and goes on with its journal.
 //!
 //! Tested in `tests/it/vfs.rs`.
 
@@ -22,27 +22,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::ffi;
-use syncline_fs::{FsError, InodeRef};
 
 use crate::barriers::Purpose;
 use crate::batch::Batch;
 use crate::locks::{LockTable, NONE};
 use crate::shm::ShmTable;
-use crate::volume_fs::VolumeFs;
+use crate::store::{ENOSPC, OpenFile, Store};
 
 /// A result code of SQLite, never `SQLITE_OK`.
 pub type Code = std::os::raw::c_int;
 
 /// An open file.
 pub struct VfsFile {
-    pub(crate) fs: Arc<VolumeFs>,
-    pub(crate) inode: InodeRef,
+    pub(crate) fs: Arc<dyn Store>,
+    pub(crate) opened: Box<dyn OpenFile>,
+    /// Its inode number.
+    pub(crate) ino: u32,
     pub(crate) locks: Arc<LockTable>,
     pub(crate) shm: Arc<ShmTable>,
     /// Owner of the locks; unique per open file.
     pub(crate) owner: u64,
     /// The directory to be made durable at the first sync.
-    pub(crate) new_in: Option<InodeRef>,
+    pub(crate) new_in: Option<Box<dyn OpenFile>>,
     pub(crate) read_only: bool,
     pub(crate) purpose: Purpose,
     /// Set if the last connection is to leave the WAL behind.
@@ -56,8 +57,8 @@ pub struct VfsFile {
 }
 
 /// `SQLITE_FULL` for a full volume, otherwise `code`.
-fn code(err: &FsError, code: Code) -> Code {
-    if matches!(err, FsError::NoSpace) { ffi::SQLITE_FULL } else { code }
+fn code(errno: i32, code: Code) -> Code {
+    if errno == ENOSPC { ffi::SQLITE_FULL } else { code }
 }
 
 fn offset(at: i64) -> Result<u64, Code> {
@@ -93,7 +94,7 @@ impl VfsFile {
     pub(crate) fn read(&self, into: &mut [u8], at: i64) -> Result<(), Code> {
         self.check_process()?;
         let at = offset(at)?;
-        let mut got = self.fs.read(&self.inode, at, into).map_err(|_| ffi::SQLITE_IOERR_READ)?;
+        let mut got = self.opened.read(at, into).map_err(|_| ffi::SQLITE_IOERR_READ)?;
         if let Some(batch) = &self.batch {
             got = batch.overlay(at, into, got);
         }
@@ -115,8 +116,8 @@ impl VfsFile {
             return Ok(());
         }
         self.purpose.note_write(at, from);
-        let done = self.fs.write(&self.inode, at, from);
-        done.map_err(|err| code(&err, ffi::SQLITE_IOERR_WRITE))
+        let done = self.opened.write(at, from);
+        done.map_err(|errno| code(errno, ffi::SQLITE_IOERR_WRITE))
     }
 
     /// `SQLITE_IOCAP_*` bits.
@@ -135,8 +136,8 @@ impl VfsFile {
             }
             ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => match self.batch.take() {
                 Some(batch) => {
-                    let done = self.fs.write_batch(&self.inode, &batch);
-                    done.map_err(|err| code(&err, ffi::SQLITE_IOERR_COMMIT_ATOMIC))
+                    let done = self.opened.write_batch(&batch);
+                    done.map_err(|errno| code(errno, ffi::SQLITE_IOERR_COMMIT_ATOMIC))
                 }
                 None => Err(ffi::SQLITE_IOERR_COMMIT_ATOMIC),
             },
@@ -152,22 +153,22 @@ impl VfsFile {
         self.check_process()?;
         let size = offset(size)?;
         self.purpose.note_truncate(size);
-        let done = self.fs.truncate(&self.inode, size);
-        done.map_err(|err| code(&err, ffi::SQLITE_IOERR_TRUNCATE))
+        let done = self.opened.truncate(size);
+        done.map_err(|errno| code(errno, ffi::SQLITE_IOERR_TRUNCATE))
     }
 
     pub(crate) fn sync(&mut self) -> Result<(), Code> {
         self.check_process()?;
         let is_order = self.purpose.take_order(self.fs.barriers());
-        let sync = |inode: &InodeRef| match is_order {
-            true => self.fs.fdatabarrier(inode),
-            false => self.fs.fsync(inode, true),
+        let sync = |opened: &dyn OpenFile| match is_order {
+            true => opened.fdatabarrier(),
+            false => opened.fdatasync(),
         };
-        let done = sync(&self.inode);
-        done.map_err(|err| code(&err, ffi::SQLITE_IOERR_FSYNC))?;
+        let done = sync(&*self.opened);
+        done.map_err(|errno| code(errno, ffi::SQLITE_IOERR_FSYNC))?;
         if let Some(dir) = &self.new_in {
-            let done = sync(dir);
-            done.map_err(|err| code(&err, ffi::SQLITE_IOERR_DIR_FSYNC))?;
+            let done = sync(&**dir);
+            done.map_err(|errno| code(errno, ffi::SQLITE_IOERR_DIR_FSYNC))?;
         }
         self.new_in = None;
         Ok(())
@@ -175,27 +176,28 @@ impl VfsFile {
 
     pub(crate) fn size(&self) -> Result<i64, Code> {
         self.check_process()?;
-        Ok(i64::try_from(self.fs.size(&self.inode)).unwrap_or(i64::MAX))
+        let size = self.opened.size().map_err(|_| ffi::SQLITE_IOERR_FSTAT)?;
+        Ok(i64::try_from(size).unwrap_or(i64::MAX))
     }
 
     pub(crate) fn lock(&self, level: i32) -> Result<(), Code> {
         self.check_process()?;
         self.fs.charge_syscall();
-        let granted = self.locks.lock(self.inode.ino, self.owner, level);
+        let granted = self.locks.lock(self.ino, self.owner, level);
         if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
     }
 
     pub(crate) fn unlock(&self, level: i32) -> Result<(), Code> {
         self.check_process()?;
         self.fs.charge_syscall();
-        self.locks.unlock(self.inode.ino, self.owner, level);
+        self.locks.unlock(self.ino, self.owner, level);
         Ok(())
     }
 
     /// The lock that this connection holds.
     pub(crate) fn lock_level(&self) -> Result<i32, Code> {
         self.check_process()?;
-        Ok(self.locks.level(self.inode.ino, self.owner))
+        Ok(self.locks.level(self.ino, self.owner))
     }
 
     /// Sets the mark that SQLite's core asks for at the last close: 0 clears it, more sets it, less
@@ -210,7 +212,7 @@ impl VfsFile {
     pub(crate) fn reserved(&self) -> Result<bool, Code> {
         self.check_process()?;
         self.fs.charge_syscall();
-        Ok(self.locks.reserved(self.inode.ino))
+        Ok(self.locks.reserved(self.ino))
     }
 }
 
@@ -227,7 +229,7 @@ impl VfsFile {
         let (Ok(region), Ok(bytes)) = (usize::try_from(region), usize::try_from(bytes)) else {
             return Err(ffi::SQLITE_MISUSE);
         };
-        let mapped = self.shm.map(self.inode.ino, self.owner, region, bytes, extend);
+        let mapped = self.shm.map(self.ino, self.owner, region, bytes, extend);
         mapped.ok_or(ffi::SQLITE_IOERR_SHMMAP)
     }
 
@@ -237,24 +239,24 @@ impl VfsFile {
             return Err(ffi::SQLITE_MISUSE);
         };
         if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
-            self.shm.unlock(self.inode.ino, self.owner, first, count);
+            self.shm.unlock(self.ino, self.owner, first, count);
             return Ok(());
         }
         let exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
-        let granted = self.shm.lock(self.inode.ino, self.owner, first, count, exclusive);
+        let granted = self.shm.lock(self.ino, self.owner, first, count, exclusive);
         if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
     }
 
     pub(crate) fn shm_unmap(&self) -> Result<(), Code> {
         self.check_process()?;
-        self.shm.unmap(self.inode.ino, self.owner);
+        self.shm.unmap(self.ino, self.owner);
         Ok(())
     }
 }
 
 impl Drop for VfsFile {
     fn drop(&mut self) {
-        self.shm.unmap(self.inode.ino, self.owner);
-        self.locks.unlock(self.inode.ino, self.owner, NONE);
+        self.shm.unmap(self.ino, self.owner);
+        self.locks.unlock(self.ino, self.owner, NONE);
     }
 }

@@ -8,7 +8,7 @@
 //!                   |                                barriers.rs: syncs that need order only
 //!                   |                                shm.rs: memory of connections in WAL mode
 //!                   |
-//!                VolumeFs ── Volume
+//!                store.rs: VolumeFs ── Volume, or the files of a helper process
 //! ```
 //!
 //! Promises
@@ -46,6 +46,7 @@ mod host;
 mod locks;
 mod shm;
 mod state;
+mod store;
 mod vfs;
 mod volume_fs;
 

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rusqlite::ffi;
-use syncline_fs::{Create, FsError};
+use syncline_fs::Create;
 
 use crate::barriers::{Barriers, Purpose};
 use crate::file::{Code, VfsFile};
 use crate::locks::LockTable;
 use crate::shm::ShmTable;
-use crate::volume_fs::{NEW_FILE, VolumeFs};
+use crate::store::{ENOENT, ENOSPC, ENOTDIR, EROFS, OpenFile, Store};
+use crate::volume_fs::NEW_FILE;
 
 /// Milliseconds from the Julian epoch to 1970.
 const JULIAN_MS: i64 = 210_866_760_000_000;
@@ -25,8 +26,8 @@ const JOURNALS: i32 =
 /// Files of one volume as SQLite opens them, and their locks.
 pub struct State {
     /// Holds the volume until the registration is dropped; from then on open files do.
-    registered: Mutex<Option<Arc<VolumeFs>>>,
-    fs: Weak<VolumeFs>,
+    registered: Mutex<Option<Arc<dyn Store>>>,
+    fs: Weak<dyn Store>,
     locks: Arc<LockTable>,
     shm: Arc<ShmTable>,
     random: Mutex<ChaCha8Rng>,
@@ -37,7 +38,7 @@ pub struct State {
 
 impl State {
     /// Files of `fs`. `seed` is for the random numbers SQLite asks of a VFS.
-    pub fn new(fs: Arc<VolumeFs>, seed: u64) -> State {
+    pub fn new(fs: Arc<dyn Store>, seed: u64) -> State {
         State {
             fs: Arc::downgrade(&fs),
             registered: Mutex::new(Some(fs)),
@@ -61,7 +62,7 @@ impl State {
         *self.registered.lock() = None;
     }
 
-    fn fs(&self) -> Result<Arc<VolumeFs>, Code> {
+    fn fs(&self) -> Result<Arc<dyn Store>, Code> {
         self.fs.upgrade().ok_or(ffi::SQLITE_CANTOPEN)
     }
 
@@ -73,24 +74,25 @@ impl State {
         let fs = self.fs()?;
         let owner = self.serial.fetch_add(1, Ordering::Relaxed);
         let has = |flag: i32| flags & flag != 0;
-        let (inode, created) = match path {
+        let (opened, created) = match path {
             Some(path) => open_or_create(&fs, path, flags)?,
             None => {
                 let name = format!("/.sqlite-temporary-{owner}");
-                let inode = fs.create(&name).map_err(|_| ffi::SQLITE_CANTOPEN)?;
+                let made = Arc::clone(&fs).create(&name, &NEW_FILE);
+                let made = made.map_err(|_| ffi::SQLITE_CANTOPEN)?;
                 // As the unix VFS: without a name from the start, gone with its last use.
                 fs.unlink(&name).map_err(|_| ffi::SQLITE_CANTOPEN)?;
-                (inode, true)
+                (made, true)
             }
         };
-        let attr = fs.volume().getattr_unseen(&inode);
+        let attr = opened.attr().map_err(|_| ffi::SQLITE_CANTOPEN)?;
         if syncline_fs::type_letter(attr.mode) != '-' {
             return Err(ffi::SQLITE_CANTOPEN);
         }
         // The unix VFS looks at the CREATE flag, not at whether the file was there.
         let new_in = match path {
             Some(path) if has(ffi::SQLITE_OPEN_CREATE) && has(JOURNALS) => {
-                Some(fs.parent(path).map_err(|_| ffi::SQLITE_CANTOPEN)?)
+                Some(Arc::clone(&fs).parent(path).map_err(|_| ffi::SQLITE_CANTOPEN)?)
             }
             _ => None,
         };
@@ -103,7 +105,8 @@ impl State {
         let (locks, shm) = (Arc::clone(&self.locks), Arc::clone(&self.shm));
         let file = VfsFile {
             fs,
-            inode,
+            opened,
+            ino: attr.ino,
             locks,
             shm,
             owner,
@@ -126,14 +129,14 @@ impl State {
         let fs = self.fs()?;
         match fs.unlink(path) {
             Ok(()) => {}
-            Err(FsError::NotFound) => return Err(ffi::SQLITE_IOERR_DELETE_NOENT),
+            Err(ENOENT) => return Err(ffi::SQLITE_IOERR_DELETE_NOENT),
             Err(_) => return Err(ffi::SQLITE_IOERR_DELETE),
         }
         if sync_dir {
-            let dir = fs.parent(path).map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
+            let dir = Arc::clone(&fs).parent(path).map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
             let done = match fs.barriers() {
-                Barriers::All => fs.fdatabarrier(&dir),
-                Barriers::None | Barriers::Order => fs.fsync(&dir, true),
+                Barriers::All => dir.fdatabarrier(),
+                Barriers::None | Barriers::Order => dir.fdatasync(),
             };
             done.map_err(|_| ffi::SQLITE_IOERR_DIR_FSYNC)?;
         }
@@ -147,13 +150,12 @@ impl State {
     /// A result code of SQLite.
     pub fn access(&self, path: &str, flags: i32) -> Result<bool, Code> {
         let fs = self.fs()?;
-        match fs.open(path) {
-            Ok(inode) if flags == ffi::SQLITE_ACCESS_EXISTS => {
-                let attr = fs.volume().getattr_unseen(&inode);
+        match fs.stat(path) {
+            Ok(attr) if flags == ffi::SQLITE_ACCESS_EXISTS => {
                 Ok(attr.size > 0 || syncline_fs::type_letter(attr.mode) != '-')
             }
             Ok(_) => Ok(true),
-            Err(FsError::NotFound | FsError::NotDir) => Ok(false),
+            Err(ENOENT | ENOTDIR) => Ok(false),
             Err(_) => Err(ffi::SQLITE_IOERR_ACCESS),
         }
     }
@@ -178,18 +180,19 @@ impl State {
 
 /// The file at `path`, made if it is missing and may be. And whether it was made.
 fn open_or_create(
-    fs: &VolumeFs,
+    fs: &Arc<dyn Store>,
     path: &str,
     flags: i32,
-) -> Result<(syncline_fs::InodeRef, bool), Code> {
+) -> Result<(Box<dyn OpenFile>, bool), Code> {
     let exclusive = flags & ffi::SQLITE_OPEN_EXCLUSIVE != 0;
-    match fs.open(path) {
+    match Arc::clone(fs).open(path) {
         Ok(_) if exclusive => Err(ffi::SQLITE_CANTOPEN),
-        Ok(inode) => Ok((inode, false)),
-        Err(FsError::NotFound) if flags & ffi::SQLITE_OPEN_CREATE != 0 => {
-            let made = fs.create_as(path, &whose(fs, path, flags)).map_err(|err| match err {
-                FsError::NoSpace => ffi::SQLITE_FULL,
-                FsError::ReadOnly => ffi::SQLITE_READONLY,
+        Ok(opened) => Ok((opened, false)),
+        Err(ENOENT) if flags & ffi::SQLITE_OPEN_CREATE != 0 => {
+            let made = Arc::clone(fs).create(path, &whose(&**fs, path, flags));
+            let made = made.map_err(|errno| match errno {
+                ENOSPC => ffi::SQLITE_FULL,
+                EROFS => ffi::SQLITE_READONLY,
                 _ => ffi::SQLITE_CANTOPEN,
             })?;
             Ok((made, true))
@@ -200,15 +203,11 @@ fn open_or_create(
 
 /// Owner and mode of a new file: of a journal and a WAL those of their database, as in the unix
 /// VFS. Nobody may read there what he may not read in the database.
-fn whose(fs: &VolumeFs, path: &str, flags: i32) -> Create {
+fn whose(fs: &dyn Store, path: &str, flags: i32) -> Create {
     let journals = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_WAL;
     let database = path.rsplit_once('-').filter(|_| flags & journals != 0);
-    // Not `fs.open`: the price of a call is in the stored figures of every journal mode.
-    match database.map(|(database, _)| fs.volume().resolve(database)) {
-        Some(Ok(database)) => {
-            let attr = fs.volume().getattr_unseen(&database);
-            Create { mode: attr.mode & 0o777, uid: attr.uid, gid: attr.gid }
-        }
-        _ => NEW_FILE,
+    match database.and_then(|(database, _)| fs.owner(database)) {
+        Some(attr) => Create { mode: attr.mode & 0o777, uid: attr.uid, gid: attr.gid },
+        None => NEW_FILE,
     }
 }

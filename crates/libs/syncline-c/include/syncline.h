@@ -40,7 +40,9 @@ size_t syncline_error(uint64_t handle, char *text, size_t size);
  * "ro,sync=ordered", "nobackground": no thread is started, and syncline_tick is yours to call, and
  * "durability=strict" or "durability=periodic": a sync makes its data durable, or returns at once and the volume goes
  * back to one moment after a crash, at most commit= seconds old; syncline_sync makes everything durable in both.
- * With "ro" a journal that has to be replayed is replayed in memory. -EBUSY: another process has it. */
+ * With "ro" a journal that has to be replayed is replayed in memory. -EBUSY: another process has it.
+ * "isolate" or "isolate=/path/of/syncline", for images of strangers: a process of the program syncline, which gives up
+ * its rights, reads the image. Where it ends, calls give -EIO. It is a child of yours, for which the library waits. */
 int syncline_open(const char *path, const char *options, syncline_volume *volume);
 
 /* Storage of yours. The functions return 0 or a negative errno, are called from any thread, several at once, with

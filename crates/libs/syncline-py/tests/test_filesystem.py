@@ -17,8 +17,8 @@ from syncline.filesystem import SynclineFileSystem  # noqa: E402
 
 class Fixtures(abstract.AbstractFixtures):
     @pytest.fixture
-    def fs(self, image):
-        fs = SynclineFileSystem(str(image))
+    def fs(self, image, way):
+        fs = SynclineFileSystem(str(image), options=way)
         yield fs
         fs.close()
         assert syncline.check(image).is_clean
@@ -53,8 +53,8 @@ class TestPipe(abstract.AbstractPipeTests, Fixtures):
 
 
 @pytest.fixture
-def fs(image):
-    fs = SynclineFileSystem(str(image))
+def fs(image, way):
+    fs = SynclineFileSystem(str(image), options=way)
     yield fs
     fs.close()
     SynclineFileSystem.clear_instance_cache()

@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -32,6 +33,26 @@ class raises:
         assert isinstance(value, OSError), f"not raised: {errno.errorcode[self.number]}"
         assert value.errno == self.number, value
         return True
+
+
+def test_the_end_of_a_helper_is_an_error(image, isolate):
+    volume = Volume(image, options=isolate)
+    volume.write_bytes("/kept", b"kept")
+    volume.sync()
+    lists = [path.read_text().split() for path in pathlib.Path("/proc/self/task").glob("*/children")]
+    (helper,) = [number for numbers in lists for number in numbers if b"isolate" in _words(number)]
+    os.kill(int(helper), signal.SIGKILL)
+    with raises(errno.EIO):
+        volume.stat("/kept")
+    with raises(errno.EIO):
+        volume.close()
+    with Volume(image) as volume:
+        assert volume.recovered.transactions > 0
+        assert volume.read_bytes("/kept") == b"kept"
+
+
+def _words(number):
+    return pathlib.Path("/proc", number, "cmdline").read_bytes().split(b"\0")
 
 
 def test_text_and_binary_files(volume):

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use syncline_fs::{FileKind, InodeRef};
+use parking_lot::RwLockReadGuard;
+use syncline_fs::FileKind;
 
-use crate::disk::{Inner, Slot};
+use crate::disk::{Held, Inner, Node, On, Slot};
 use crate::error::{EBADF, Error, Result};
+use crate::wire::Call;
 
 /// Entries taken from the volume at once.
 const STEP_ENTRIES: usize = 1024;
@@ -60,8 +62,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn new(disk: &Arc<Inner>, inode: InodeRef) -> Directory {
-        let (id, slot) = disk.keep(inode);
+    pub(crate) fn new(disk: &Arc<Inner>, node: Node) -> Directory {
+        let (id, slot) = disk.keep(node);
         let disk = Arc::clone(disk);
         Directory { disk, id, slot, cookie: Some(0), waiting: VecDeque::new() }
     }
@@ -71,11 +73,21 @@ impl Directory {
     /// # Errors
     /// EBADF, EUCLEAN, EIO.
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
-        let volume = self.disk.in_use()?;
-        let inode = self.slot.read_recursive();
-        let inode = inode.as_ref().ok_or_else(|| Error::new(EBADF, "the directory is closed"))?;
+        let store = self.disk.in_use()?;
+        let node = RwLockReadGuard::try_map(self.slot.read_recursive(), Option::as_ref);
+        let node = node.map_err(|_| Error::new(EBADF, "the directory is closed"))?;
+        let held = Held { store, node };
         while self.waiting.is_empty() {
             let Some(cookie) = self.cookie else { return Ok(None) };
+            let (volume, inode) = match held.on()? {
+                On::Volume(volume, inode) => (volume, inode),
+                On::Helper(helper, directory) => {
+                    let entries: Vec<Entry> = helper.call(Call::Entries { directory })?;
+                    self.cookie = Some(0).filter(|_| !entries.is_empty());
+                    self.waiting.extend(entries);
+                    continue;
+                }
+            };
             let (mut taken, mut next) = (0, None);
             volume.readdir(inode, cookie, &mut |entry| {
                 if taken == STEP_ENTRIES {

@@ -1,7 +1,7 @@
 //! An opened image: opening, closing, what calls of other threads and forked processes find.
 //!
-//! Lock order: `Inner::maintenance`, `Inner::volume`, `FileState`, `Inner::files`. A call holds
-//! `Inner::volume` for reading as long as it runs; close takes it for writing, so it waits for
+//! Lock order: `Inner::maintenance`, `Inner::store`, `FileState`, `Inner::files`. A call holds
+//! `Inner::store` for reading as long as it runs; close takes it for writing, so it waits for
 //! them.
 
 use std::collections::BTreeMap;
@@ -17,19 +17,58 @@ use syncline_fs::{InodeRef, MountReport, StatFs, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
-use crate::error::{EBADF, EROFS, Error, Result};
+use crate::error::{EBADF, EOPNOTSUPP, EROFS, Error, Result};
+use crate::helper::{self, Helper};
 use crate::maintenance::MaintenanceThread;
 use crate::options::OpenOptions;
+use crate::wire::Call;
 
-/// The inode of an open file; empty once its disk was closed.
-pub(crate) type Slot = RwLock<Option<InodeRef>>;
+/// Who reads the image.
+pub(crate) enum Store {
+    /// This process.
+    Volume(Volume),
+    /// Another one.
+    Helper(Box<Helper>),
+}
 
-/// The volume of a disk, as long as a call runs.
-pub(crate) type InUse<'a> = MappedRwLockReadGuard<'a, Volume>;
+/// What an open file is there.
+pub(crate) enum Node {
+    Inode(InodeRef),
+    Number(u64),
+}
+
+/// The node of an open file; empty once its disk was closed.
+pub(crate) type Slot = RwLock<Option<Node>>;
+
+/// The store of a disk, as long as a call runs.
+pub(crate) type InUse<'a> = MappedRwLockReadGuard<'a, Store>;
+
+/// An open file, as long as a call runs.
+pub(crate) struct Held<'a> {
+    pub(crate) store: InUse<'a>,
+    pub(crate) node: MappedRwLockReadGuard<'a, Node>,
+}
+
+/// Both of a file in one.
+pub(crate) enum On<'a> {
+    Volume(&'a Volume, &'a InodeRef),
+    Helper(&'a Helper, u64),
+}
+
+impl Held<'_> {
+    pub(crate) fn on(&self) -> Result<On<'_>> {
+        match (&*self.store, &*self.node) {
+            (Store::Volume(volume), Node::Inode(inode)) => Ok(On::Volume(volume, inode)),
+            (Store::Helper(helper), Node::Number(number)) => Ok(On::Helper(helper, *number)),
+            // No file outlives its store.
+            _ => Err(closed()),
+        }
+    }
+}
 
 pub(crate) struct Inner {
     /// Empty once closed.
-    volume: RwLock<Option<Volume>>,
+    store: RwLock<Option<Store>>,
     maintenance: Mutex<Option<MaintenanceThread>>,
     files: Mutex<BTreeMap<u64, Weak<Slot>>>,
     next_file: AtomicU64,
@@ -69,8 +108,26 @@ impl Disk {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Disk> {
         check_host_path(path)?;
         let file = FileOptions { read_only: options.mount.read_only, ..FileOptions::default() };
-        let device = Arc::new(FileDevice::open(path, file)?);
-        Disk::on(device, options).map_err(|err| err.at(path.display()))
+        let Some(program) = &options.isolate else {
+            let device = Arc::new(FileDevice::open(path, file)?);
+            return Disk::on(device, options).map_err(|err| err.at(path.display()));
+        };
+        let program = helper::program(program)?;
+        // The ring would be of this process.
+        let image = FileDevice::open(path, FileOptions { io_uring: false, ..file })?;
+        let started = Helper::start(&program, image, options);
+        let (helper, opened) = started.map_err(|err| err.at(path.display()))?;
+        Ok(Disk(Arc::new(Inner {
+            store: RwLock::new(Some(Store::Helper(Box::new(helper)))),
+            maintenance: Mutex::default(),
+            files: Mutex::default(),
+            next_file: AtomicU64::new(0),
+            clock: Arc::new(WallClock::new()),
+            pid: std::process::id(),
+            read_only: opened.read_only,
+            opened: opened.report,
+            in_memory: opened.in_memory,
+        })))
     }
 
     /// Opens the volume on any device: memory, a partition, storage of yours.
@@ -89,8 +146,13 @@ impl Disk {
     /// ```
     ///
     /// # Errors
-    /// As [`Disk::open`].
+    /// As [`Disk::open`]; EINVAL with `isolate`, for which a device has no files.
     pub fn on(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Disk> {
+        if options.isolate.is_some() {
+            let text = "a helper process needs an image or a device of this machine; open it by \
+                        its path, or leave `isolate` out";
+            return Err(Error::invalid(text));
+        }
         let read_only = options.mount.read_only || device.geometry().read_only;
         let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
         let recovered = match read_only && options.mount.rescue.is_none() {
@@ -108,7 +170,7 @@ impl Disk {
             false => None,
         };
         Ok(Disk(Arc::new(Inner {
-            volume: RwLock::new(Some(volume)),
+            store: RwLock::new(Some(Store::Volume(volume))),
             maintenance: Mutex::new(maintenance),
             files: Mutex::default(),
             next_file: AtomicU64::new(0),
@@ -133,9 +195,16 @@ impl Disk {
     /// ```
     ///
     /// # Errors
-    /// EBADF.
+    /// EBADF; EOPNOTSUPP with `isolate`, where the volume is in another process.
     pub fn volume(&self) -> Result<(Volume, Arc<dyn Clock>)> {
-        Ok((self.0.in_use()?.clone(), Arc::clone(&self.0.clock)))
+        match &*self.0.in_use()? {
+            Store::Volume(volume) => Ok((volume.clone(), Arc::clone(&self.0.clock))),
+            Store::Helper(_) => {
+                let text = "the volume is in a helper process, which has calls by path only; open \
+                            it without `isolate`";
+                Err(Error::new(EOPNOTSUPP, text))
+            }
+        }
     }
 
     /// Report of the recovery that opening took.
@@ -169,17 +238,18 @@ impl Disk {
         if let Some(maintenance) = self.0.maintenance.lock().take() {
             maintenance.stop();
         }
-        let volume = {
-            let mut open = self.0.volume.write();
-            let volume = open.take().ok_or_else(closed)?;
+        let store = {
+            let mut open = self.0.store.write();
+            let store = open.take().ok_or_else(closed)?;
             // A file that is dropped meanwhile waits, and finds that its inode is gone.
             self.0.end_files();
-            volume
+            store
         };
-        if self.0.in_memory {
-            return Ok(());
+        match store {
+            Store::Helper(helper) => helper.call(Call::Close {}),
+            Store::Volume(_) if self.0.in_memory => Ok(()),
+            Store::Volume(volume) => Ok(volume.unmount()?),
         }
-        Ok(volume.unmount()?)
     }
 
     /// Makes everything durable, in every sync mode.
@@ -196,11 +266,12 @@ impl Disk {
     /// # Errors
     /// EIO, for ever after a failed write.
     pub fn sync(&self) -> Result<()> {
-        let volume = self.0.in_use()?;
-        if !self.0.read_only {
-            volume.sync()?;
+        let store = self.0.in_use()?;
+        match &*store {
+            Store::Helper(helper) => helper.call(Call::Sync {}),
+            Store::Volume(_) if self.0.read_only => Ok(()),
+            Store::Volume(volume) => Ok(volume.sync()?),
         }
-        Ok(())
     }
 
     /// Space and inodes.
@@ -208,7 +279,10 @@ impl Disk {
     /// # Errors
     /// EBADF.
     pub fn statfs(&self) -> Result<StatFs> {
-        Ok(self.0.in_use()?.statfs())
+        match &*self.0.in_use()? {
+            Store::Volume(volume) => Ok(volume.statfs()),
+            Store::Helper(helper) => helper.call(Call::StatFs {}),
+        }
     }
 
     /// Does what is due in the background, for a disk that was opened with `nobackground`. Returns
@@ -229,7 +303,11 @@ impl Disk {
     /// # Errors
     /// EIO as [`Disk::sync`].
     pub fn tick(&self) -> Result<u64> {
-        let volume = self.0.in_use()?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Tick {}),
+        };
         let now = self.0.clock.now_ns();
         if volume.next_deadline_ns().is_some_and(|due| due <= now) {
             volume.tick(now)?;
@@ -261,25 +339,25 @@ impl Inner {
         Err(Error::new(EBADF, text))
     }
 
-    /// The volume, which stays open as long as the result lives.
+    /// The store, which stays open as long as the result lives.
     pub(crate) fn in_use(&self) -> Result<InUse<'_>> {
         self.check_process()?;
-        RwLockReadGuard::try_map(self.volume.read_recursive(), Option::as_ref).map_err(|_| closed())
+        RwLockReadGuard::try_map(self.store.read_recursive(), Option::as_ref).map_err(|_| closed())
     }
 
     /// As [`Inner::in_use`], for changes.
     pub(crate) fn for_change(&self) -> Result<InUse<'_>> {
-        let volume = self.in_use()?;
+        let store = self.in_use()?;
         if self.read_only {
             let text = "the volume is opened for reading only; open it without `ro` to write";
             return Err(Error::new(EROFS, text));
         }
-        Ok(volume)
+        Ok(store)
     }
 
     /// Remembers an open file, so that close can end it.
-    pub(crate) fn keep(&self, inode: InodeRef) -> (u64, Arc<Slot>) {
-        let slot = Arc::new(RwLock::new(Some(inode)));
+    pub(crate) fn keep(&self, node: Node) -> (u64, Arc<Slot>) {
+        let slot = Arc::new(RwLock::new(Some(node)));
         let id = self.next_file.fetch_add(1, Ordering::Relaxed);
         self.files.lock().insert(id, Arc::downgrade(&slot));
         (id, slot)
@@ -293,9 +371,13 @@ impl Inner {
             return;
         }
         // The last reference to an inode may free its blocks: not beside an unmount.
-        let _open = self.volume.read_recursive();
+        let open = self.store.read_recursive();
         self.files.lock().remove(&id);
-        drop(slot.write().take());
+        let node = slot.write().take();
+        if let (Some(Store::Helper(helper)), Some(Node::Number(handle))) = (&*open, node) {
+            // Where the helper is gone, so is its file.
+            let _ = helper.call::<()>(Call::Forget { handle });
+        }
     }
 
     fn end_files(&self) {
@@ -310,7 +392,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.check_process().is_err() {
             // Locks may be held for ever here, and the thread is not in this process.
-            std::mem::forget(self.volume.get_mut().take());
+            std::mem::forget(self.store.get_mut().take());
             std::mem::forget(self.maintenance.get_mut().take());
         } else if let Some(maintenance) = self.maintenance.get_mut().take() {
             maintenance.stop();

@@ -29,6 +29,7 @@ pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EROFS: i32 = 30;
+pub(crate) const EOPNOTSUPP: i32 = 95;
 
 /// Why an operation was not done.
 ///

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use syncline_fs::{Attr, FallocateMode, InodeRef, Volume};
 
-use crate::disk::{InUse, Inner, Slot};
+use crate::disk::{Held, Inner, Node, On, Slot, Store};
 use crate::error::{EBADF, Error, Result};
+use crate::wire::Call;
 
 /// Largest offset and size, as of `off_t`.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -101,11 +102,9 @@ impl Access {
     }
 }
 
-type Node<'a> = MappedRwLockReadGuard<'a, InodeRef>;
-
 impl File {
-    pub(crate) fn new(disk: &Arc<Inner>, inode: InodeRef, access: Access) -> File {
-        let (id, slot) = disk.keep(inode);
+    pub(crate) fn new(disk: &Arc<Inner>, node: Node, access: Access) -> File {
+        let (id, slot) = disk.keep(node);
         File { disk: Arc::clone(disk), id, slot, access, position: Mutex::new(0) }
     }
 
@@ -114,25 +113,29 @@ impl File {
         self.access
     }
 
-    fn node(&self) -> Result<Node<'_>> {
+    fn node(&self) -> Result<MappedRwLockReadGuard<'_, Node>> {
         RwLockReadGuard::try_map(self.slot.read_recursive(), Option::as_ref)
             .map_err(|_| Error::new(EBADF, "the file is closed; open it again"))
     }
 
-    fn readable(&self) -> Result<(InUse<'_>, Node<'_>)> {
-        let volume = self.disk.in_use()?;
+    fn held(&self) -> Result<Held<'_>> {
+        Ok(Held { store: self.disk.in_use()?, node: self.node()? })
+    }
+
+    fn readable(&self) -> Result<Held<'_>> {
+        let store = self.disk.in_use()?;
         if !self.access.read {
             return Err(Error::new(EBADF, "the file is opened for writing only; open it to read"));
         }
-        Ok((volume, self.node()?))
+        Ok(Held { store, node: self.node()? })
     }
 
-    fn writable(&self) -> Result<(InUse<'_>, Node<'_>)> {
-        let volume = self.disk.for_change()?;
+    fn writable(&self) -> Result<Held<'_>> {
+        let store = self.disk.for_change()?;
         if !self.access.write {
             return Err(Error::new(EBADF, "the file is opened for reading only; open it to write"));
         }
-        Ok((volume, self.node()?))
+        Ok(Held { store, node: self.node()? })
     }
 
     /// Reads at `offset`; fewer bytes than asked only at the end of the file.
@@ -140,8 +143,7 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL, EISDIR, EIO.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let (volume, inode) = self.readable()?;
-        read_all(&volume, &inode, offset, into)
+        read_all(&self.readable()?, offset, into)
     }
 
     /// Writes at `offset`; fewer bytes than given only where space ran out on the way.
@@ -149,8 +151,7 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL, ENOSPC, EFBIG, EROFS, EIO.
     pub fn write_at(&self, offset: u64, from: &[u8]) -> Result<usize> {
-        let (volume, inode) = self.writable()?;
-        Ok(self.put(&volume, &inode, Some(offset), from)?.1)
+        Ok(self.put(Some(offset), from)?.1)
     }
 
     /// Reads at the file's position and moves it.
@@ -158,9 +159,9 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub fn read(&self, into: &mut [u8]) -> Result<usize> {
-        let (volume, inode) = self.readable()?;
+        let held = self.readable()?;
         let mut position = self.position.lock();
-        let done = read_all(&volume, &inode, *position, into)?;
+        let done = read_all(&held, *position, into)?;
         *position += done as u64;
         Ok(done)
     }
@@ -170,11 +171,11 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write(&self, from: &[u8]) -> Result<usize> {
-        let (volume, inode) = self.writable()?;
+        let held = self.writable()?;
         let mut position = self.position.lock();
         let at = if self.access.append { None } else { Some(*position) };
-        let (offset, done) = self.put(&volume, &inode, at, from)?;
-        *position = offset + done as u64;
+        let (offset, done) = self.put_held(&held, at, from)?;
+        *position = offset.saturating_add(done as u64);
         Ok(done)
     }
 
@@ -183,7 +184,7 @@ impl File {
     /// # Errors
     /// EINVAL for 2^63 and above.
     pub fn seek(&self, position: u64) -> Result<u64> {
-        let _open = (self.disk.in_use()?, self.node()?);
+        let _open = self.held()?;
         check_offset(position, 0)?;
         *self.position.lock() = position;
         Ok(position)
@@ -194,7 +195,7 @@ impl File {
     /// # Errors
     /// EBADF.
     pub fn position(&self) -> Result<u64> {
-        let _open = (self.disk.in_use()?, self.node()?);
+        let _open = self.held()?;
         Ok(*self.position.lock())
     }
 
@@ -203,10 +204,13 @@ impl File {
     /// # Errors
     /// ENXIO if there is none.
     pub fn seek_extent(&self, offset: u64, data: bool) -> Result<u64> {
-        let (volume, inode) = (self.disk.in_use()?, self.node()?);
+        let held = self.held()?;
         check_offset(offset, 0)?;
-        let seek = if data { Volume::seek_data } else { Volume::seek_hole };
-        Ok(seek(&volume, &inode, offset)?)
+        match held.on()? {
+            On::Volume(volume, inode) if data => Ok(volume.seek_data(inode, offset)?),
+            On::Volume(volume, inode) => Ok(volume.seek_hole(inode, offset)?),
+            On::Helper(helper, file) => helper.call(Call::SeekExtent { file, offset, data }),
+        }
     }
 
     /// Attributes.
@@ -214,8 +218,10 @@ impl File {
     /// # Errors
     /// EBADF.
     pub fn stat(&self) -> Result<Attr> {
-        let (volume, inode) = (self.disk.in_use()?, self.node()?);
-        Ok(volume.getattr(&inode))
+        match self.held()?.on()? {
+            On::Volume(volume, inode) => Ok(volume.getattr(inode)),
+            On::Helper(helper, file) => helper.call(Call::FileStat { file }),
+        }
     }
 
     /// Sets the size.
@@ -223,10 +229,15 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL, EFBIG, EROFS, EIO.
     pub fn truncate(&self, size: u64) -> Result<()> {
-        let (volume, inode) = self.writable()?;
+        let held = self.writable()?;
         check_offset(size, 0)?;
-        volume.truncate(&inode, size)?;
-        self.after_change(&volume, &inode)
+        match held.on()? {
+            On::Volume(volume, inode) => {
+                volume.truncate(inode, size)?;
+                self.after_change(volume, inode)
+            }
+            On::Helper(helper, file) => helper.call(Call::Truncate { file, size }),
+        }
     }
 
     /// Allocates, punches or zeroes a range.
@@ -245,10 +256,15 @@ impl File {
     /// # Errors
     /// EBADF, EINVAL, ENOSPC, EFBIG, EOPNOTSUPP, EROFS, EIO.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        let (volume, inode) = self.writable()?;
+        let held = self.writable()?;
         check_offset(offset, len)?;
-        volume.fallocate(&inode, mode, offset, len)?;
-        self.after_change(&volume, &inode)
+        match held.on()? {
+            On::Volume(volume, inode) => {
+                volume.fallocate(inode, mode, offset, len)?;
+                self.after_change(volume, inode)
+            }
+            On::Helper(helper, file) => helper.call(Call::Allocate { file, mode, offset, len }),
+        }
     }
 
     /// Makes the file durable; with `data_only` what is needed to read it back.
@@ -256,11 +272,11 @@ impl File {
     /// # Errors
     /// EBADF, EIO (for ever after a failed write), ENOSPC.
     pub fn sync(&self, data_only: bool) -> Result<()> {
-        let (volume, inode) = (self.disk.in_use()?, self.node()?);
-        if self.disk.for_change().is_ok() {
-            volume.fsync(&inode, data_only)?;
+        match self.held()?.on()? {
+            On::Volume(..) if self.disk.for_change().is_err() => Ok(()),
+            On::Volume(volume, inode) => Ok(volume.fsync(inode, data_only)?),
+            On::Helper(helper, file) => helper.call(Call::FileSync { file, data_only }),
         }
-        Ok(())
     }
 
     /// Orders the data of the file before everything that is changed later, without waiting where
@@ -271,11 +287,11 @@ impl File {
     /// # Errors
     /// As [`File::sync`].
     pub fn barrier(&self) -> Result<()> {
-        let (volume, inode) = (self.disk.in_use()?, self.node()?);
-        if self.disk.for_change().is_ok() {
-            volume.fdatabarrier(&inode)?;
+        match self.held()?.on()? {
+            On::Volume(..) if self.disk.for_change().is_err() => Ok(()),
+            On::Volume(volume, inode) => Ok(volume.fdatabarrier(inode)?),
+            On::Helper(helper, file) => helper.call(Call::Barrier { file }),
         }
-        Ok(())
     }
 
     /// Ends the file, as dropping it does, and says what the end of it found.
@@ -283,25 +299,36 @@ impl File {
     /// # Errors
     /// EBADF, EIO.
     pub fn close(&self) -> Result<()> {
-        let volume = self.disk.in_use()?;
-        let inode = self.slot.write().take();
-        let inode = inode.ok_or_else(|| Error::new(EBADF, "the file is closed already"))?;
-        let done = if self.access.write { volume.close(&inode) } else { Ok(()) };
-        drop(inode);
+        let store = self.disk.in_use()?;
+        let node = self.slot.write().take();
+        let node = node.ok_or_else(|| Error::new(EBADF, "the file is closed already"))?;
+        let done = match (&*store, &node) {
+            (Store::Helper(helper), Node::Number(file)) => {
+                helper.call(Call::CloseFile { file: *file })
+            }
+            (Store::Volume(volume), Node::Inode(inode)) if self.access.write => {
+                volume.close(inode).map_err(Error::from)
+            }
+            _ => Ok(()),
+        };
+        drop(node);
         self.disk.forget(self.id, &self.slot);
-        Ok(done?)
+        done
     }
 
     /// Writes at `offset`, or at the end; where it began, and the bytes taken.
-    fn put(
-        &self,
-        volume: &Volume,
-        inode: &InodeRef,
-        offset: Option<u64>,
-        from: &[u8],
-    ) -> Result<(u64, usize)> {
+    pub(crate) fn put(&self, offset: Option<u64>, from: &[u8]) -> Result<(u64, usize)> {
+        self.put_held(&self.writable()?, offset, from)
+    }
+
+    fn put_held(&self, held: &Held<'_>, offset: Option<u64>, from: &[u8]) -> Result<(u64, usize)> {
         check_offset(offset.unwrap_or(0), from.len() as u64)?;
-        let (at, done) = match offset.filter(|_| !self.access.append) {
+        let offset = offset.filter(|_| !self.access.append);
+        let (volume, inode) = match held.on()? {
+            On::Volume(volume, inode) => (volume, inode),
+            On::Helper(helper, file) => return helper.write(file, offset, from),
+        };
+        let (at, done) = match offset {
             Some(offset) => (offset, volume.write(inode, offset, from)?),
             None => volume.write_append(inode, from)?,
         };
@@ -329,8 +356,12 @@ impl Drop for File {
     }
 }
 
-fn read_all(volume: &Volume, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+fn read_all(held: &Held<'_>, offset: u64, into: &mut [u8]) -> Result<usize> {
     check_offset(offset, 0)?;
+    let (volume, inode) = match held.on()? {
+        On::Volume(volume, inode) => (volume, inode),
+        On::Helper(helper, file) => return helper.read(file, offset, into),
+    };
     let mut done = 0;
     while done < into.len() {
         let count = volume.read(inode, offset + done as u64, &mut into[done..])?;

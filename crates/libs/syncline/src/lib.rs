@@ -145,6 +145,13 @@
 //! # Ok::<(), syncline::Error>(())
 //! ```
 //!
+//! # Images of strangers
+//!
+//! A library cannot give up the rights of its program. With the option `isolate` a process of the
+//! program `syncline`, which gives up its rights first, reads the image in its place
+//! ([`OpenOptions::isolate`]). A hostile image can end that process: then calls fail with EIO, and
+//! what was synced is there. [`Disk::on`] and [`Disk::volume`] are not to be had with it.
+//!
 //! # Not promised
 //!
 //! - A [`Disk`] that is dropped without [`Disk::close`] writes nothing more.
@@ -154,12 +161,15 @@
 //!   durable. ext4 in ordered mode does, as a side effect. Renames and links keep their order.
 //! - With the option `log=packed` only this crate recovers the image until it is closed.
 //! - A device that acknowledges a flush and loses the data breaks every promise here.
-//! - Encryption, casefolding, verity, bigalloc and external journals are refused; quota and inline
-//!   data are read-only.
+//! - Images with encryption, casefolding, verity, bigalloc, compression, external journals or
+//!   unknown features are refused. Those with inline data, attributes in inodes of their own,
+//!   quotas, projects, MMP or shared blocks can only be read; quotas are not checked.
+//! - With `isolate` an append of more than 1 MiB is several appends.
 //! - The crates `syncline-fs`, `syncline-device` and below are parts of this one. Their own
 //!   interfaces change without notice.
 //!
-//! Linux only. Tested through the C and Python interfaces, which are over this crate.
+//! Linux only. Tested through the C and Python interfaces, which are over this crate; with
+//! `isolate` in `tests/it` also.
 
 #![forbid(unsafe_code)]
 
@@ -169,11 +179,14 @@ mod directory;
 mod disk;
 mod error;
 mod file;
+mod helper;
 mod maintenance;
 mod names;
 mod options;
+mod serve;
 mod tools;
 mod volume;
+mod wire;
 
 pub use build::Builder;
 pub use device::{
@@ -192,6 +205,9 @@ pub use volume::{
     MountOptions, MountReport, RenameFlags, SetAttr, SetTime, StatFs, SyncMode, Timestamp, Volume,
     XattrFlags,
 };
+
+#[cfg(test)]
+mod hostile_tests;
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,10 @@
 use syncline_fs::{Attr, Create, FsError, InodeRef, RenameFlags, SetAttr, Volume, XattrFlags};
 
 use crate::directory::Directory;
-use crate::disk::Disk;
+use crate::disk::{Disk, Node, Store};
 use crate::error::{EEXIST, EROFS, Error, Result};
 use crate::file::{Access, File};
+use crate::wire::Call;
 
 /// Attempts of an open against another thread that makes and removes the same name.
 const OPEN_TRIES: u32 = 8;
@@ -38,12 +39,19 @@ impl Disk {
     pub fn open_file(&self, path: &[u8], access: Access, mode: u16) -> Result<File> {
         let access = check_access(access)?;
         let changes = access.write || access.create || access.truncate;
-        let volume = if changes { self.0.for_change()? } else { self.0.in_use()? };
+        let store = if changes { self.0.for_change()? } else { self.0.in_use()? };
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => {
+                let number = helper.call(Call::OpenFile { path, access, mode })?;
+                return Ok(File::new(&self.0, Node::Number(number), access));
+            }
+        };
         check_path(path)?;
         let mut tries = 0;
         let inode = loop {
             tries += 1;
-            match find_or_make(&volume, path, access, mode) {
+            match find_or_make(volume, path, access, mode) {
                 // Another thread made or removed it between two looks.
                 Err(FsError::Exists) if !access.exclusive && tries < OPEN_TRIES => {}
                 done => break done.map_err(|err| at(err.into(), path))?,
@@ -58,7 +66,7 @@ impl Disk {
         if access.truncate {
             volume.truncate(&inode, 0)?;
         }
-        Ok(File::new(&self.0, inode, access))
+        Ok(File::new(&self.0, Node::Inode(inode), access))
     }
 
     /// Opens a directory for reading its names.
@@ -66,12 +74,19 @@ impl Disk {
     /// # Errors
     /// ENOENT, ENOTDIR, EIO.
     pub fn open_directory(&self, path: &[u8]) -> Result<Directory> {
-        let volume = self.0.in_use()?;
-        let inode = find(&volume, path, At::Follow)?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => {
+                let number = helper.call(Call::OpenDirectory { path })?;
+                return Ok(Directory::new(&self.0, Node::Number(number)));
+            }
+        };
+        let inode = find(volume, path, At::Follow)?;
         if !inode.is_dir() {
             return Err(at(FsError::NotDir.into(), path));
         }
-        Ok(Directory::new(&self.0, inode))
+        Ok(Directory::new(&self.0, Node::Inode(inode)))
     }
 
     /// Attributes.
@@ -79,8 +94,12 @@ impl Disk {
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP, EIO.
     pub fn stat(&self, path: &[u8], follow: At) -> Result<Attr> {
-        let volume = self.0.in_use()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Stat { path, follow }),
+        };
+        let inode = find(volume, path, follow)?;
         Ok(volume.getattr(&inode))
     }
 
@@ -89,8 +108,12 @@ impl Disk {
     /// # Errors
     /// As [`Disk::stat`], EPERM, EFBIG, ENOSPC, EROFS.
     pub fn setattr(&self, path: &[u8], follow: At, set: &SetAttr) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::SetAttr { path, follow, set: *set }),
+        };
+        let inode = find(volume, path, follow)?;
         volume.setattr(&inode, set).map_err(|err| at(err.into(), path))?;
         Ok(())
     }
@@ -100,8 +123,12 @@ impl Disk {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ENOSPC, EROFS, EIO.
     pub fn mkdir(&self, path: &[u8], mode: u16) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let (dir, name) = parent(&volume, path)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Mkdir { path, mode }),
+        };
+        let (dir, name) = parent(volume, path)?;
         let create = Create { mode, uid: 0, gid: 0 };
         volume.mkdir(&dir, name, &create).map_err(|err| at(err.into(), path))?;
         Ok(())
@@ -112,8 +139,12 @@ impl Disk {
     /// # Errors
     /// ENOENT, EISDIR, EPERM, EROFS, EIO.
     pub fn unlink(&self, path: &[u8]) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let (dir, name) = parent(&volume, path)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Unlink { path }),
+        };
+        let (dir, name) = parent(volume, path)?;
         volume.unlink(&dir, name).map_err(|err| at(err.into(), path))
     }
 
@@ -122,8 +153,12 @@ impl Disk {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EROFS, EIO.
     pub fn rmdir(&self, path: &[u8]) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let (dir, name) = parent(&volume, path)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Rmdir { path }),
+        };
+        let (dir, name) = parent(volume, path)?;
         volume.rmdir(&dir, name).map_err(|err| at(err.into(), path))
     }
 
@@ -132,9 +167,13 @@ impl Disk {
     /// # Errors
     /// ENOENT, EEXIST, ENOTEMPTY, EINVAL, EROFS, EIO.
     pub fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let (from_dir, from_name) = parent(&volume, from)?;
-        let (to_dir, to_name) = parent(&volume, to)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Rename { from, to, flags }),
+        };
+        let (from_dir, from_name) = parent(volume, from)?;
+        let (to_dir, to_name) = parent(volume, to)?;
         let renamed = volume.rename(&from_dir, from_name, &to_dir, to_name, flags);
         renamed.map_err(|err| at(err.into(), from))
     }
@@ -144,9 +183,13 @@ impl Disk {
     /// # Errors
     /// ENOENT, EEXIST, EPERM, EMLINK, EROFS, EIO.
     pub fn link(&self, from: &[u8], to: &[u8]) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let inode = find(&volume, from, At::Link)?;
-        let (dir, name) = parent(&volume, to)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Link { from, to }),
+        };
+        let inode = find(volume, from, At::Link)?;
+        let (dir, name) = parent(volume, to)?;
         volume.link(&inode, &dir, name).map_err(|err| at(err.into(), to))
     }
 
@@ -155,9 +198,13 @@ impl Disk {
     /// # Errors
     /// EEXIST, ENOENT, ENAMETOOLONG, ENOSPC, EROFS, EIO.
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
-        let volume = self.0.for_change()?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Symlink { target, path }),
+        };
         check_path(target)?;
-        let (dir, name) = parent(&volume, path)?;
+        let (dir, name) = parent(volume, path)?;
         let made = volume.symlink(&dir, name, target, &Create::default());
         made.map_err(|err| at(err.into(), path))?;
         Ok(())
@@ -168,8 +215,12 @@ impl Disk {
     /// # Errors
     /// ENOENT, EINVAL for what is no link, EIO.
     pub fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let volume = self.0.in_use()?;
-        let inode = find(&volume, path, At::Link)?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Readlink { path }),
+        };
+        let inode = find(volume, path, At::Link)?;
         volume.readlink(&inode).map_err(|err| at(err.into(), path))
     }
 
@@ -178,8 +229,12 @@ impl Disk {
     /// # Errors
     /// ENODATA, ENOENT, EOPNOTSUPP, EIO.
     pub fn getxattr(&self, path: &[u8], follow: At, name: &[u8]) -> Result<Vec<u8>> {
-        let volume = self.0.in_use()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Getxattr { path, follow, name }),
+        };
+        let inode = find(volume, path, follow)?;
         volume.getxattr(&inode, name).map_err(|err| at(err.into(), path))
     }
 
@@ -194,8 +249,14 @@ impl Disk {
         (name, value): (&[u8], &[u8]),
         flags: XattrFlags,
     ) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => {
+                return helper.call(Call::Setxattr { path, follow, name, value, flags });
+            }
+        };
+        let inode = find(volume, path, follow)?;
         volume.setxattr(&inode, name, value, flags).map_err(|err| at(err.into(), path))
     }
 
@@ -204,8 +265,12 @@ impl Disk {
     /// # Errors
     /// ENOENT, EIO.
     pub fn listxattr(&self, path: &[u8], follow: At) -> Result<Vec<Vec<u8>>> {
-        let volume = self.0.in_use()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.in_use()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Listxattr { path, follow }),
+        };
+        let inode = find(volume, path, follow)?;
         volume.listxattr(&inode).map_err(|err| at(err.into(), path))
     }
 
@@ -214,8 +279,12 @@ impl Disk {
     /// # Errors
     /// ENODATA, ENOENT, EPERM, EROFS, EIO.
     pub fn removexattr(&self, path: &[u8], follow: At, name: &[u8]) -> Result<()> {
-        let volume = self.0.for_change()?;
-        let inode = find(&volume, path, follow)?;
+        let store = self.0.for_change()?;
+        let volume = match &*store {
+            Store::Volume(volume) => volume,
+            Store::Helper(helper) => return helper.call(Call::Removexattr { path, follow, name }),
+        };
+        let inode = find(volume, path, follow)?;
         volume.removexattr(&inode, name).map_err(|err| at(err.into(), path))
     }
 }

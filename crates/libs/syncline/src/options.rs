@@ -1,11 +1,13 @@
 //! Options of an open, by the names of the mount options.
 
+use std::path::PathBuf;
+
 use syncline_fs::MountOptions;
 
 use crate::error::{EINVAL, Error, Result};
 
 /// Names beside those of [`MountOptions`].
-const NAMES: [&str; 2] = ["nobackground", "durability=periodic"];
+const NAMES: [&str; 3] = ["nobackground", "durability=periodic", "isolate"];
 
 /// Options for opening an image: the defaults, changed by name or by [`OpenOptions::with`].
 ///
@@ -26,11 +28,14 @@ pub struct OpenOptions {
     /// True if a thread commits and writes back at its time; without it [`crate::Disk::tick`] is
     /// the caller's to call.
     pub background: bool,
+    /// The program `syncline` whose process reads the image in the place of this one: an empty path
+    /// for the one that is installed. `None`: this process reads it.
+    pub isolate: Option<PathBuf>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { mount: MountOptions::default(), background: true }
+        OpenOptions { mount: MountOptions::default(), background: true, isolate: None }
     }
 }
 
@@ -42,9 +47,11 @@ impl OpenOptions {
         self
     }
 
-    /// Parses a comma-separated list: every mount option of COMPAT.md, `nobackground`, and
+    /// Parses a comma-separated list: every mount option of COMPAT.md, `nobackground`,
     /// `durability=strict` or `durability=periodic`: whether a sync makes its data durable, or the
-    /// volume goes back to one sync point after a crash, at most `commit=` seconds old.
+    /// volume goes back to one sync point after a crash, at most `commit=` seconds old; and
+    /// `isolate`, `isolate=1` or `isolate=PATH`: a contained process of the program `syncline`
+    /// reads the image.
     ///
     /// # Errors
     /// EINVAL for an unknown name, with the nearest known one, or a bad value.
@@ -53,11 +60,26 @@ impl OpenOptions {
         for item in list.split(',').filter(|item| !item.is_empty()) {
             match item.split_once('=') {
                 None if item == "nobackground" => options.background = false,
+                None if item == "isolate" => options.isolate = Some(PathBuf::new()),
+                Some(("isolate", program)) => options.isolate = program_of(program)?,
                 Some(("durability", level)) => options.mount.apply(sync_of(level)?)?,
                 _ => options.mount.apply_or(item, &NAMES)?,
             }
         }
         Ok(options)
+    }
+}
+
+/// The program of `isolate=`.
+fn program_of(given: &str) -> Result<Option<PathBuf>> {
+    match given {
+        "0" => Ok(None),
+        "1" => Ok(Some(PathBuf::new())),
+        path if path.contains('/') => Ok(Some(path.into())),
+        _ => {
+            let text = format!("isolate={given}: give 1, or the path of the program syncline");
+            Err(Error::new(EINVAL, text))
+        }
     }
 }
 
@@ -86,7 +108,14 @@ mod tests {
         let sync = |list: &str| OpenOptions::parse(list).unwrap().mount.sync;
         assert_eq!(sync("commit=1,durability=periodic"), SyncMode::Periodic);
         assert_eq!(sync("sync=ordered,durability=strict"), SyncMode::Eager);
-        for list in ["durability=relaxed", "durability=", "durability"] {
+        let isolate = |list: &str| OpenOptions::parse(list).unwrap().isolate;
+        assert_eq!((isolate("isolate"), isolate("ro")), (Some(PathBuf::new()), None));
+        assert_eq!(
+            (isolate("isolate=1"), isolate("isolate,isolate=0")),
+            (isolate("isolate"), None)
+        );
+        assert_eq!(isolate("isolate=./syncline,ro"), Some("./syncline".into()));
+        for list in ["durability=relaxed", "durability=", "durability", "isolate=", "isolate=yes"] {
             assert_eq!(OpenOptions::parse(list).unwrap_err().errno, 22, "{list}");
         }
     }

@@ -177,7 +177,8 @@ fn check_free(path: &Path, force: bool) -> Result<()> {
 pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
     let options = OpenOptions::parse("ro")?;
     let disk = Disk::open(path, &options)?;
-    let report = disk.0.in_use()?.check(progress);
+    let (volume, _) = disk.volume()?;
+    let report = volume.check(progress);
     report.map_err(|err| Error::from(err).at(path.display()))
 }
 

@@ -2,12 +2,15 @@
 //!
 //! The request `takeover` on its control socket tries everything that a process without rights must
 //! not be able to do. The answer has one line for each attempt: a name, and the errno or `done`.
-//! With [`PANIC`] in the environment of the mount, the request is a bug.
+//! With [`PANIC`] in the environment of the mount, the request is a bug. A helper of a library
+//! makes the attempts before it serves, and says the lines to standard error.
 
 use std::ffi::CStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use libc::{c_long, c_void};
+use syncline::{Access, Disk, OpenOptions};
 
 /// Variable of the environment.
 const PANIC: &str = "TAKEN_OVER_PANIC";
@@ -173,9 +176,31 @@ fn attack() -> String {
     tried.into_iter().map(line).collect()
 }
 
-/// `taken_over attack DIR` prints what the process that serves DIR could do.
+/// A program with a library whose helper is taken over: writes a file, and reads it again.
+fn library(image: &Path) -> syncline::Result<()> {
+    let own = std::env::current_exe().expect("a program has a path");
+    let options = OpenOptions::parse(&format!("isolate={}", own.display()))?;
+    let disk = Disk::open(image, &options)?;
+    let file = disk.open_file(b"/file", Access::CREATE, 0o644)?;
+    file.write(b"still served")?;
+    file.sync(false)?;
+    let mut back = [0; 12];
+    file.read_at(0, &mut back)?;
+    assert_eq!(&back, b"still served");
+    drop(file);
+    disk.close()
+}
+
+/// `taken_over attack DIR` prints what the process that serves DIR could do; `taken_over library
+/// IMAGE` is a program with a library.
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let [_, word, image] = &arguments[..]
+        && word == "library"
+    {
+        library(image.as_ref()).expect("the helper serves");
+        return ExitCode::SUCCESS;
+    }
     if let [_, word, dir] = &arguments[..]
         && word == "attack"
     {

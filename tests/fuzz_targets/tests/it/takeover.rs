@@ -1,11 +1,12 @@
 //! A serving process that is taken over can do nothing but its work, and one that has a bug ends
 //! (`src/bin/taken_over.rs`).
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use syncline_testkit::{ImageSpec, Need, UringOffer, e2fsck_clean, mkfs, require};
@@ -22,30 +23,42 @@ const EACCES: &str = "13";
 const EFBIG: &str = "27";
 
 /// Attempts whose refusal is not the filter's EPERM.
-const OTHERS: [(&str, &str); 7] = [
-    ("clone3", ENOSYS),
-    ("open a file", EACCES),
-    ("make a file", EACCES),
-    ("open a directory", EACCES),
-    ("open a device", EACCES),
-    ("open memory", EACCES),
-    ("write behind the image", EFBIG),
-];
+const OTHERS: [(&str, &str); 2] = [("clone3", ENOSYS), ("write behind the image", EFBIG)];
+
+/// Attempts that Landlock refuses to a process that may open a file.
+const OPENS: [&str; 5] =
+    ["open a file", "make a file", "open a directory", "open a device", "open memory"];
+
+/// An image, a directory and a copy of the program of a user.
+struct Place {
+    _scratch: tempfile::TempDir,
+    image: PathBuf,
+    dir: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn of(user: u32) -> Place {
+        let scratch = tempfile::tempdir().unwrap();
+        let mode = Permissions::from_mode(0o777);
+        std::fs::set_permissions(scratch.path(), mode).unwrap();
+        let (image, dir) = (scratch.path().join("image"), scratch.path().join("dir"));
+        std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        let program = scratch.path().join("taken-over");
+        // By a process: children of other tests would have our copy open to write (ETXTBSY).
+        let mut copy = Command::new("cp");
+        let copied = copy.arg(env!("CARGO_BIN_EXE_taken_over")).arg(&program).status();
+        assert!(copied.unwrap().success());
+        for path in [&image, &dir] {
+            std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        }
+        Place { _scratch: scratch, image, dir, program }
+    }
+}
 
 fn served_by(user: u32, options: &str, work: impl FnOnce(&Path)) {
-    let place = tempfile::tempdir().unwrap();
-    let mode = Permissions::from_mode(0o777);
-    std::fs::set_permissions(place.path(), mode).unwrap();
-    let (image, dir) = (place.path().join("image"), place.path().join("dir"));
-    std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
-    std::fs::create_dir(&dir).unwrap();
-    let program = place.path().join("taken-over");
-    // By a process: children of other tests would have our copy open to write (ETXTBSY).
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_taken_over")).arg(&program).status();
-    assert!(copied.unwrap().success());
-    for path in [&image, &dir] {
-        std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
-    }
+    let Place { _scratch, image, dir, program } = Place::of(user);
     let mut mount = Command::new(&program);
     mount.args(["mount", "-o", options]).args([&image, &dir]).uid(user).gid(user);
     assert!(mount.status().unwrap().success());
@@ -93,17 +106,21 @@ fn a_panic_ends_the_process() {
 
 fn attack(dir: &Path) -> Vec<(String, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taken_over"));
-    let said = command.arg("attack").arg(dir).output().unwrap().stdout;
+    attempts(command.arg("attack").arg(dir).output().unwrap().stdout)
+}
+
+fn attempts(said: Vec<u8>) -> Vec<(String, String)> {
     let said = String::from_utf8(said).unwrap();
     let attempts = said.lines().map(|line| line.split_once(": ").unwrap());
     attempts.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())).collect()
 }
 
-fn refused_all(attempts: &[(String, String)], by: &str) {
+fn refused_all(attempts: &[(String, String)], of_opens: &str, by: &str) {
     assert!(attempts.len() > 60, "{attempts:?}");
+    let others = OTHERS.into_iter().chain(OPENS.map(|name| (name, of_opens)));
+    let others: BTreeMap<&str, &str> = others.collect();
     for (name, outcome) in attempts {
-        let other = OTHERS.iter().find(|(other, _)| other == name);
-        let expected = other.map_or(EPERM, |(_, errno)| errno);
+        let expected = others.get(name.as_str()).copied().unwrap_or(EPERM);
         assert_eq!(outcome, expected, "{by}: {name}");
     }
 }
@@ -129,7 +146,7 @@ fn attacked(name: &str) {
             continue;
         }
         served_by(user, &format!("sandbox=strict,uid={user}"), |dir| {
-            refused_all(&attack(dir), &format!("user {user}"));
+            refused_all(&attack(dir), EACCES, &format!("user {user}"));
             if user == 0 {
                 std::fs::write(dir.join("file"), "still served").unwrap();
             }
@@ -160,11 +177,29 @@ fn a_server_of_a_write_buffer_that_is_taken_over_can_do_nothing_else() {
         let mut attach = served(&["attach", "--create", "--log-size", "2M"]);
         attach.args(way).arg("--log").arg(&log).args([&image, &dir]);
         assert!(attach.output().unwrap().status.success(), "{way:?}");
-        refused_all(&attack(&dir), &format!("{way:?}"));
+        refused_all(&attack(&dir), EACCES, &format!("{way:?}"));
         let detached = served(&["detach"]).arg(&dir).output().unwrap();
         assert!(detached.status.success(), "{way:?}: {detached:?}");
         assert!(std::fs::read_dir(&dir).unwrap().next().is_none(), "nothing stays");
         e2fsck_clean(&image).unwrap();
+    }
+}
+
+/// The same for the helper of a library (`isolate`), which may open no file at all. It serves on.
+#[test]
+fn a_helper_of_a_library_that_is_taken_over_can_do_nothing_else() {
+    let name = "a_helper_of_a_library_that_is_taken_over_can_do_nothing_else";
+    if !require(name, &[Need::E2fsck, Need::Root]) {
+        return;
+    }
+    for user in USERS {
+        let place = Place::of(user);
+        let mut library = Command::new(&place.program);
+        library.arg("library").arg(&place.image).uid(user).gid(user);
+        let ran = library.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        refused_all(&attempts(ran.stderr), EPERM, &format!("user {user}"));
+        e2fsck_clean(&place.image).unwrap();
     }
 }
 

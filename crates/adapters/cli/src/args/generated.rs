@@ -1,4 +1,4 @@
-//! The command line of `completions` and `man`.
+//! The command line of `completions` and `man`, and of the commands that programs call.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,3 +34,8 @@ pub struct Complete {
     #[arg(last = true)]
     pub words: Vec<OsString>,
 }
+
+/// Read an image for a library whose open has the option `isolate`. Standard input is a socket.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub struct Isolate {}

@@ -18,6 +18,8 @@ pub(crate) mod generated;
 mod hints;
 pub(crate) mod import;
 pub(crate) mod info;
+#[cfg(target_os = "linux")]
+pub(crate) mod isolate;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 #[cfg(target_os = "linux")]

@@ -8,7 +8,8 @@
 //!   read the image, serve             with the open descriptors, and questions to the keeper
 //! ```
 //!
-//! Commands that open what their arguments name, and end, have [`Bounds`] instead.
+//! Commands that open what their arguments name, and end, have [`Bounds`] instead. The helper of a
+//! library ([`crate::cmd::isolate`]) gets all that it uses from the library, and has no keeper.
 //!
 //! Promises
 //! - After [`enter`] the process and all its threads can read and write what is open, and no other

@@ -82,7 +82,7 @@ pub struct SetAttr {
 }
 
 /// Statistics of the file system, as from `statfs`, in blocks of `block_size` bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatFs {
     /// Block size in bytes.

@@ -322,6 +322,21 @@ impl MountOptions {
         self.apply_or(item, &[])
     }
 
+    /// The options as [`MountOptions::apply`] takes them one by one, for another process. `None`:
+    /// a field has a value that no option gives.
+    pub fn items(&self) -> Option<Vec<String>> {
+        let mut items: Vec<String> =
+            VOLUME_OPTIONS.iter().filter_map(|row| row.item(self)).collect();
+        for (name, rules) in
+            [("hot", &self.hot), ("relaxed", &self.relaxed), ("strict", &self.strict)]
+        {
+            items.extend(rules.iter().map(|rule| format!("{name}={rule}")));
+        }
+        let mut same = MountOptions::default();
+        items.iter().try_for_each(|item| same.apply(item)).ok()?;
+        (same == *self).then_some(items)
+    }
+
     /// Order of write-back: the given one, else along the files if the cache is smaller than usual.
     /// Ordered mode writes file by file, as Linux does.
     pub fn writeback_order(&self) -> Writeback {

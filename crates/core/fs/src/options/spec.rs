@@ -22,8 +22,8 @@ pub struct OptionSpec<T: 'static> {
     pub help: &'static str,
     /// The option may change while mounted.
     pub live: bool,
-    /// The value that a target has, as it would be given; `None` for an option that only sets what
-    /// another one shows.
+    /// The value that a target has, as it would be given, or `on` for a word that holds; `None` for
+    /// an option that only sets what another one shows, and one that is given more than once.
     pub show: fn(&T) -> Option<String>,
 }
 
@@ -163,6 +163,15 @@ impl<T: Default> OptionSpec<T> {
             }
             _ => vec![format!("{}=", self.name)],
         }
+    }
+
+    /// The option as it would be given for what a target has.
+    pub fn item(&self, target: &T) -> Option<String> {
+        let value = (self.show)(target)?;
+        Some(match &self.form {
+            Form::Flag(_) => self.name.to_owned(),
+            _ => format!("{}={value}", self.name),
+        })
     }
 
     /// The value without the option; `None` where there is none to show.

@@ -21,9 +21,14 @@ const fn percent(low: u32, set: fn(&mut MountOptions, u32)) -> Form<MountOptions
     Form::Number { low, high: 100, unit: "PERCENT", set }
 }
 
-/// A word that sets what another row shows.
-const fn word(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Row {
-    Row { name, form: Form::Flag(set), help, live: false, show: |_| None }
+/// A word, and whether it holds.
+const fn word(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut MountOptions),
+    show: fn(&MountOptions) -> Option<String>,
+) -> Row {
+    Row { name, form: Form::Flag(set), help, live: false, show }
 }
 
 /// An option with a value that is fixed at mount.
@@ -46,7 +51,7 @@ const fn live(
     Row { name, form, help, live: true, show }
 }
 
-/// `on` where a flag is on by default.
+/// `on` where a flag is on.
 fn on(is_on: bool) -> Option<String> {
     is_on.then(|| "on".to_owned())
 }
@@ -59,11 +64,9 @@ pub const VOLUME_OPTIONS: &[Row] = &[
          replays it on the image if the image is writable, as ext4 does, and with `noload` in \
          memory.",
         |o| o.read_only = true,
+        |o| on(o.read_only),
     ),
-    Row {
-        show: |o| on(!o.read_only),
-        ..word("rw", "The volume can be written to.", |o| o.read_only = false)
-    },
+    word("rw", "The volume can be written to.", |o| o.read_only = false, |o| on(!o.read_only)),
     word(
         "rescue",
         "Read a damaged volume as far as possible. Checksums and directory indexes are ignored, \
@@ -71,6 +74,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
          memory if it is whole. Other damage costs only the files that it hits. Implies `ro`; \
          nothing is written to the image.",
         |o| o.set_rescue(Rescue::Named),
+        |o| on(o.rescue == Some(Rescue::Named)),
     ),
     word(
         "undelete",
@@ -78,6 +82,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
          and the deleted files whose inode is in the journal and whose blocks are unused. The \
          mount reads all inodes and directories first.",
         |o| o.set_rescue(Rescue::All),
+        |o| on(o.rescue == Some(Rescue::All)),
     ),
     value(
         "sync",
@@ -171,35 +176,49 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "Interval of journal commits, or with `sync=periodic` of sync points.",
         |o| Some(o.commit_s.to_string()),
     ),
-    word("noatime", "Reads do not update access times.", |o| o.atime = Atime::Noatime),
-    Row {
-        show: |o| on(o.atime == Atime::Relatime),
-        ..word(
-            "relatime",
-            "A read updates an access time that is not newer than mtime and ctime, or older than \
-             a day.",
-            |o| o.atime = Atime::Relatime,
-        )
-    },
-    word("strictatime", "Every read updates the access time.", |o| o.atime = Atime::Strictatime),
-    word("nodiratime", "Reading a directory does not update its access time.", |o| {
-        o.nodiratime = true
-    }),
-    Row {
-        show: |o| on(!o.nodiratime),
-        ..word("diratime", "Reading a directory updates its access time as other reads do.", |o| {
-            o.nodiratime = false
-        })
-    },
+    word(
+        "noatime",
+        "Reads do not update access times.",
+        |o| o.atime = Atime::Noatime,
+        |o| on(o.atime == Atime::Noatime),
+    ),
+    word(
+        "relatime",
+        "A read updates an access time that is not newer than mtime and ctime, or older than \
+         a day.",
+        |o| o.atime = Atime::Relatime,
+        |o| on(o.atime == Atime::Relatime),
+    ),
+    word(
+        "strictatime",
+        "Every read updates the access time.",
+        |o| o.atime = Atime::Strictatime,
+        |o| on(o.atime == Atime::Strictatime),
+    ),
+    word(
+        "nodiratime",
+        "Reading a directory does not update its access time.",
+        |o| o.nodiratime = true,
+        |o| on(o.nodiratime),
+    ),
+    word(
+        "diratime",
+        "Reading a directory updates its access time as other reads do.",
+        |o| o.nodiratime = false,
+        |o| on(!o.nodiratime),
+    ),
     word(
         "lazytime",
         "Timestamps alone reach the disk at fsync, eviction, sync and unmount.",
         |o| o.lazytime = true,
+        |o| on(o.lazytime),
     ),
-    Row {
-        show: |o| on(!o.lazytime),
-        ..word("nolazytime", "Timestamps reach the disk at commits.", |o| o.lazytime = false)
-    },
+    word(
+        "nolazytime",
+        "Timestamps reach the disk at commits.",
+        |o| o.lazytime = false,
+        |o| on(!o.lazytime),
+    ),
     value(
         "cache",
         Form::Size { low: 1 << 20, high: u64::MAX, set: |o, bytes| o.cache_bytes = bytes },
@@ -316,25 +335,24 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             MtimeUpdate::Seen => Some("seen".to_owned()),
         },
     ),
-    Row {
-        show: |o| on(o.mtime_update == MtimeUpdate::Tick),
-        ..word("un_mtime_update", "A write updates mtime and ctime at every tick.", |o| {
-            o.mtime_update = MtimeUpdate::Tick
-        })
-    },
-    Row {
-        show: |o| on(o.auto_da_alloc),
-        ..word(
-            "auto_da_alloc",
-            "Replace-via-rename and replace-via-truncate allocate and write the delayed blocks of \
-             the new contents at once, as ext4(5) describes.",
-            |o| o.auto_da_alloc = true,
-        )
-    },
+    word(
+        "un_mtime_update",
+        "A write updates mtime and ctime at every tick.",
+        |o| o.mtime_update = MtimeUpdate::Tick,
+        |o| on(o.mtime_update == MtimeUpdate::Tick),
+    ),
+    word(
+        "auto_da_alloc",
+        "Replace-via-rename and replace-via-truncate allocate and write the delayed blocks of \
+         the new contents at once, as ext4(5) describes.",
+        |o| o.auto_da_alloc = true,
+        |o| on(o.auto_da_alloc),
+    ),
     word(
         "noauto_da_alloc",
         "Delayed blocks of contents that replace others wait for write-back.",
         |o| o.auto_da_alloc = false,
+        |o| on(!o.auto_da_alloc),
     ),
     value(
         "errors",
@@ -429,11 +447,11 @@ pub const VOLUME_OPTIONS: &[Row] = &[
          files inherit it from their directory. Repeatable.",
         |_| None,
     ),
-    word("discard", "Freed blocks are discarded after the commit that frees them.", |o| {
-        o.discard = true
-    }),
-    Row {
-        show: |o| on(!o.discard),
-        ..word("nodiscard", "Freed blocks are not discarded.", |o| o.discard = false)
-    },
+    word(
+        "discard",
+        "Freed blocks are discarded after the commit that frees them.",
+        |o| o.discard = true,
+        |o| on(o.discard),
+    ),
+    word("nodiscard", "Freed blocks are not discarded.", |o| o.discard = false, |o| on(!o.discard)),
 ];

@@ -33,6 +33,33 @@ fn every_row_is_parsed_and_its_default_is_taken() {
     }
 }
 
+/// What is set is told by the items, whatever the option.
+#[test]
+fn items_give_the_options_again() {
+    for row in VOLUME_OPTIONS {
+        let given = |value: &str| format!("{}={value}", row.name);
+        let lists: Vec<String> = match &row.form {
+            Form::Flag(_) => vec![row.name.to_owned()],
+            Form::Number { high, .. } => vec![given(&high.to_string())],
+            Form::OptionalNumber { words, .. } => {
+                [row.name.to_owned()].into_iter().chain(words.iter().map(|w| given(w.0))).collect()
+            }
+            Form::Size { .. } => vec![given("5000000")],
+            Form::Choice(words) => words.iter().map(|(word, _)| given(word)).collect(),
+            Form::Text { .. } if row.name == "policy" => vec![given("lru")],
+            Form::Text { .. } => vec![format!("{},{}", given("x*"), given("y"))],
+        };
+        for list in lists {
+            let options = MountOptions::parse(&list).unwrap();
+            let items = options.items().unwrap_or_else(|| panic!("{list}"));
+            assert_eq!(MountOptions::parse(&items.join(",")), Ok(options), "{list}: {items:?}");
+        }
+    }
+    let both = MountOptions::parse("alloc=lifetime,hot_zones=3,undelete").unwrap();
+    assert_eq!(MountOptions::parse(&both.items().unwrap().join(",")), Ok(both));
+    assert_eq!(MountOptions::default().with(|options| options.privileged = false).items(), None);
+}
+
 /// Each word of a choice sets the value that is shown by the same word.
 #[test]
 fn choices_show_the_word_that_was_given() {

@@ -248,7 +248,8 @@ unsafe extern "C" fn open(
         };
         let is_database = flags & ffi::SQLITE_OPEN_MAIN_DB != 0;
         let given = |key| parameter(name, key).filter(|_| is_database);
-        let options = registry::options_of(given(c"options"), given(c"durability"));
+        let named = [("durability", given(c"durability")), ("isolate", given(c"isolate"))];
+        let options = registry::options_of(given(c"options"), named);
         match registry::open(image, path, options.as_deref(), flags) {
             Ok((opened, flags)) => {
                 if !out_flags.is_null() {

@@ -12,7 +12,8 @@
 //!   bundled SQLite is linked into it, only its types. `tests/it/extension.rs` looks.
 //! - An image is opened with the first database in it, shared by all connections of the process,
 //!   and unmounted with the last. Another process finds it busy (`SQLITE_BUSY`).
-//! - xSync is the volume's fsync. Atomic writes are offered where the volume has them.
+//! - xSync is the volume's fsync. Atomic writes are offered where the volume has them, and not with
+//!   `isolate`, where the volume is in a helper process (`disk_fs.rs`).
 //! - Temporary files are the default VFS's, as are time, sleep, random numbers and other libraries.
 //! - The reason of a failed open goes to SQLite's error log, and `syncline_error()` returns it.
 //!
@@ -21,6 +22,7 @@
 //! `tests/it/extension.rs`, and with SQLite's own tests by `cargo xtask run sqlite-suite`.
 
 mod api;
+mod disk_fs;
 mod ffi;
 mod names;
 mod registry;

@@ -13,8 +13,10 @@ use parking_lot::Mutex;
 use rusqlite::ffi;
 use syncline::{Disk, Error, OpenOptions};
 
+use super::disk_fs::DiskFs;
 use crate::file::VfsFile;
 use crate::state::State;
+use crate::store::Store;
 use crate::volume_fs::VolumeFs;
 
 /// Linux's number for an image that another process has.
@@ -74,11 +76,14 @@ pub(crate) fn said() -> String {
     SAID.lock().clone()
 }
 
-/// The options of an image from the parameters `options` and `durability` of a URI; `None` without
-/// both.
-pub(crate) fn options_of(options: Option<&str>, durability: Option<&str>) -> Option<String> {
-    let durability = durability.map(|level| format!("durability={level}"));
-    let list: Vec<&str> = options.into_iter().chain(durability.as_deref()).collect();
+/// The options of an image from the parameter `options` of a URI and those that are options by
+/// their own names; `None` without any.
+pub(crate) fn options_of(
+    options: Option<&str>,
+    named: [(&str, Option<&str>); 2],
+) -> Option<String> {
+    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    let list: Vec<String> = options.map(str::to_owned).into_iter().chain(named).collect();
     (!list.is_empty()).then(|| list.join(","))
 }
 
@@ -135,12 +140,22 @@ pub(crate) fn with<T>(host: &str, what: impl FnOnce(&State) -> T) -> Option<T> {
 
 fn open_image(host: &str, options: &str) -> Result<Image, Error> {
     let parsed = OpenOptions::parse(options).map_err(|err| err.at("options="))?;
+    if parsed.isolate.as_ref().is_some_and(|program| !program.as_os_str().is_empty()) {
+        // Who may attach a database may not run a program.
+        let text = "isolate: a URI names no program; give 1, and set SYNCLINE_PROGRAM if need be";
+        return Err(Error::invalid(text));
+    }
     let disk = Disk::open(Path::new(host), &parsed)?;
-    let (volume, clock) = disk.volume()?;
-    let fs = VolumeFs::new(volume, clock, 0);
-    fs.offer_atomic(true);
+    let fs: Arc<dyn Store> = if parsed.isolate.is_some() {
+        Arc::new(DiskFs::new(disk.clone()))
+    } else {
+        let (volume, clock) = disk.volume()?;
+        let fs = VolumeFs::new(volume, clock, 0);
+        fs.offer_atomic(true);
+        Arc::new(fs)
+    };
     // Random numbers are the default VFS's: no seed is used.
-    let files = State::new(Arc::new(fs), 0).refuse_after_fork(&FORKS);
+    let files = State::new(fs, 0).refuse_after_fork(&FORKS);
     Ok(Image { disk, files, options: (options.to_owned(), parsed) })
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use syncline_device::{FileDevice, FileOptions};
 // So that cargo builds the library, with its C form, before this test.
 use syncline_sqlite as _;
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
@@ -31,8 +32,27 @@ fn uri(name: &str, image: &Path, more: &str) -> String {
     format!("file:{name}?vfs=syncline&image={}{more}", image.display())
 }
 
+/// More of a URI: the image is read by the process of SQLite, or by a helper process.
+fn ways() -> [String; 2] {
+    [String::new(), "&isolate=1".to_owned()]
+}
+
+/// A program that finds the one of helpers.
+fn with_helper(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("SYNCLINE_PROGRAM", syncline_testkit::program("syncline", "syncline-cli"));
+    command
+}
+
+/// Returns when nobody has the image open any more: a helper sees the death of its program.
+fn wait_until_free(image: &Path) {
+    while FileDevice::open(image, FileOptions::default()).is_err() {
+        std::thread::yield_now();
+    }
+}
+
 fn shell() -> Child {
-    let mut shell = Command::new("sqlite3");
+    let mut shell = with_helper("sqlite3");
     shell.args(["-batch", "-init", "/dev/null"]);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut shell = shell.spawn().unwrap();
@@ -53,25 +73,27 @@ fn run(script: &str) -> String {
 #[test]
 fn databases_are_opened_and_attached_and_the_image_left_clean() {
     const NAME: &str = "databases_are_opened_and_attached_and_the_image_left_clean";
-    let Some(image) = image(NAME) else { return };
-    let app = uri("/app.db", image.path(), "&options=sync=eager");
-    let other = uri("other.db", image.path(), "");
-    // A transaction over two files has a super-journal.
-    let said = run(&format!(
-        ".open {app}\nCREATE TABLE t(a); INSERT INTO t VALUES(1),(2);\n\
-         ATTACH '{other}' AS o; CREATE TABLE o.u(b);\n\
-         BEGIN; INSERT INTO t VALUES(3); INSERT INTO o.u VALUES(4); COMMIT;\n\
-         CREATE TEMP TABLE s AS SELECT * FROM t ORDER BY a DESC; VACUUM;\n\
-         SELECT sum(a) FROM t; SELECT b FROM o.u; SELECT count(*) FROM s;\n"
-    ));
-    assert_eq!(said, "6\n4\n3\n");
-    e2fsck_clean(image.path()).unwrap();
-    let said = run(&format!(
-        "ATTACH '{app}' AS a; SELECT count(*) FROM a.t;\nPRAGMA a.integrity_check;\n\
-         SELECT file LIKE '/%//app.db' FROM pragma_database_list WHERE name = 'a';\n"
-    ));
-    assert_eq!(said, "3\nok\n1\n");
-    e2fsck_clean(image.path()).unwrap();
+    for way in ways() {
+        let Some(image) = image(NAME) else { return };
+        let app = uri("/app.db", image.path(), &format!("&options=sync=eager{way}"));
+        let other = uri("other.db", image.path(), "");
+        // A transaction over two files has a super-journal.
+        let said = run(&format!(
+            ".open {app}\nCREATE TABLE t(a); INSERT INTO t VALUES(1),(2);\n\
+             ATTACH '{other}' AS o; CREATE TABLE o.u(b);\n\
+             BEGIN; INSERT INTO t VALUES(3); INSERT INTO o.u VALUES(4); COMMIT;\n\
+             CREATE TEMP TABLE s AS SELECT * FROM t ORDER BY a DESC; VACUUM;\n\
+             SELECT sum(a) FROM t; SELECT b FROM o.u; SELECT count(*) FROM s;\n"
+        ));
+        assert_eq!(said, "6\n4\n3\n");
+        e2fsck_clean(image.path()).unwrap();
+        let said = run(&format!(
+            "ATTACH '{app}' AS a; SELECT count(*) FROM a.t;\nPRAGMA a.integrity_check;\n\
+             SELECT file LIKE '/%//app.db' FROM pragma_database_list WHERE name = 'a';\n"
+        ));
+        assert_eq!(said, "3\nok\n1\n");
+        e2fsck_clean(image.path()).unwrap();
+    }
 }
 
 /// The lines of LIBRARIES: an image that was opened with the defaults may be named with a default
@@ -96,18 +118,20 @@ fn the_lines_of_the_document_run() {
 fn every_journal_mode_keeps_what_was_committed() {
     const NAME: &str = "every_journal_mode_keeps_what_was_committed";
     let Some(image) = image(NAME) else { return };
-    for mode in ["delete", "truncate", "persist", "memory", "wal"] {
-        let app = uri(&format!("{mode}.db"), image.path(), "");
-        let said = run(&format!(
-            ".open {app}\nPRAGMA journal_mode={mode};\n\
-             CREATE TABLE t(a); INSERT INTO t VALUES(1); BEGIN; DELETE FROM t; ROLLBACK;\n"
-        ));
-        assert_eq!(said, format!("{mode}\n"));
-        let said = run(&format!(
-            ".open {app}\nATTACH '{app}' AS again; SELECT count(*) FROM t, again.t;\n"
-        ));
-        assert_eq!(said, "1\n", "{mode}");
-        e2fsck_clean(image.path()).unwrap();
+    for (nr, way) in ways().into_iter().enumerate() {
+        for mode in ["delete", "truncate", "persist", "memory", "wal"] {
+            let app = uri(&format!("{mode}{nr}.db"), image.path(), &way);
+            let said = run(&format!(
+                ".open {app}\nPRAGMA journal_mode={mode};\n\
+                 CREATE TABLE t(a); INSERT INTO t VALUES(1); BEGIN; DELETE FROM t; ROLLBACK;\n"
+            ));
+            assert_eq!(said, format!("{mode}\n"));
+            let said = run(&format!(
+                ".open {app}\nATTACH '{app}' AS again; SELECT count(*) FROM t, again.t;\n"
+            ));
+            assert_eq!(said, "1\n", "{mode}{way}");
+            e2fsck_clean(image.path()).unwrap();
+        }
     }
 }
 
@@ -126,6 +150,12 @@ fn what_cannot_be_opened_is_said() {
     refused(&uri("a.db", &library(), ""), "libsyncline_sqlite.so");
     refused(&uri("a.db", path, "&options=sync=eagre"), "`sync=eagre`");
     refused(&uri("a.db", path, "&durability=none"), "give strict or periodic");
+    refused(&uri("a.db", path, "&isolate=maybe"), "the path of the program syncline");
+    refused(&uri("a.db", path, "&isolate=/bin/sh"), "a URI names no program");
+    refused(&uri("a.db", path, "&options=ro,isolate=/bin/sh"), "a URI names no program");
+    for way in ways() {
+        refused(&uri("a.db", &library(), &way), "libsyncline_sqlite.so");
+    }
     refused(&uri("no/dir/a.db", path, ""), "check that its directory exists");
     let said = run(&format!(
         "ATTACH '{}' AS a; CREATE TABLE a.t(b);\nATTACH '{}' AS b;\nSELECT syncline_error();\n",
@@ -147,9 +177,12 @@ fn what_cannot_be_opened_is_said() {
 fn durability_of_a_database_is_chosen_in_its_uri() {
     const NAME: &str = "durability_of_a_database_is_chosen_in_its_uri";
     let Some(image) = image(NAME) else { return };
-    for (level, rows) in [("strict", "2"), ("periodic", "1")] {
-        let name = format!("{level}.db");
-        let app = uri(&name, image.path(), &format!("&options=commit=300&durability={level}"));
+    let levels = [("strict", "2"), ("periodic", "1")];
+    let each = ways().map(|way| levels.map(|(level, rows)| (level, rows, way.clone())));
+    for (nr, (level, rows, way)) in each.into_iter().flatten().enumerate() {
+        let name = format!("{nr}.db");
+        let more = format!("&options=commit=300&durability={level}{way}");
+        let app = uri(&name, image.path(), &more);
         run(&format!(".open {app}\nCREATE TABLE t(a); INSERT INTO t VALUES(1);\n"));
         let mut shell = shell();
         let insert = format!(
@@ -162,9 +195,10 @@ fn durability_of_a_database_is_chosen_in_its_uri() {
         assert_eq!(said, ["truncate", "inserted|2"]);
         shell.kill().unwrap();
         shell.wait().unwrap();
-        let app = uri(&name, image.path(), "");
+        wait_until_free(image.path());
+        let app = uri(&name, image.path(), &way);
         let said = run(&format!(".open {app}\nPRAGMA integrity_check; SELECT count(*) FROM t;\n"));
-        assert_eq!(said, format!("ok\n{rows}\n"), "{level}");
+        assert_eq!(said, format!("ok\n{rows}\n"), "{level}{way}");
     }
     e2fsck_clean(image.path()).unwrap();
 }
@@ -211,7 +245,10 @@ fn a_second_process_is_told_that_the_image_is_busy() {
 fn committed_rows_survive_a_kill() {
     const NAME: &str = "committed_rows_survive_a_kill";
     let Some(image) = image(NAME) else { return };
-    for (nr, options) in ["sync=eager", "sync=ordered", "log=packed"].into_iter().enumerate() {
+    let [_, helper] = ways();
+    let isolated = format!("sync=eager{helper}");
+    let all = ["sync=eager", "sync=ordered", "log=packed", &isolated];
+    for (nr, options) in all.into_iter().enumerate() {
         let app = uri(&format!("a{nr}.db"), image.path(), &format!("&options={options}"));
         let mut shell = shell();
         let mut stdin = shell.stdin.take().unwrap();
@@ -229,6 +266,7 @@ fn committed_rows_survive_a_kill() {
         stdin.write_all(b"INSERT INTO t VALUES(40); INSERT INTO t VALUES(41);\n").unwrap();
         shell.kill().unwrap();
         shell.wait().unwrap();
+        wait_until_free(image.path());
         let rows = run(&format!(
             ".open {app}\nPRAGMA integrity_check; SELECT count(*) >= 40, sum(a < 40) FROM t;\n"
         ));
@@ -254,7 +292,8 @@ fn python(test: &str, script: &str, app: &str) -> Option<String> {
         loader.enable_load_extension(True)\n\
         loader.load_extension(sys.argv[1])\n";
     let script = format!("{load}{script}");
-    let ran = Command::new(python).args(["-c", &script]).arg(library()).arg(app).output().unwrap();
+    let mut python = with_helper(python);
+    let ran = python.args(["-c", &script]).arg(library()).arg(app).output().unwrap();
     Some([ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat())
 }
 
@@ -268,9 +307,12 @@ fn python_opens_a_database_in_an_image() {
         with first: first.executemany('INSERT INTO t VALUES(?)', [(n,) for n in range(100)])\n\
         print(second.execute('SELECT sum(a) FROM t').fetchone()[0])\n\
         first.close(); second.close()\n";
-    let Some(said) = python(NAME, script, &uri("/a.db", image.path(), "")) else { return };
-    assert_eq!(said, "4950\n");
-    e2fsck_clean(image.path()).unwrap();
+    for (nr, way) in ways().into_iter().enumerate() {
+        let app = uri(&format!("/{nr}.db"), image.path(), &way);
+        let Some(said) = python(NAME, script, &app) else { return };
+        assert_eq!(said, "4950\n");
+        e2fsck_clean(image.path()).unwrap();
+    }
 }
 
 /// A child that goes on with its parent's connection would write over what the parent writes.
@@ -304,18 +346,57 @@ db.close()
 fn a_connection_that_was_inherited_by_a_fork_is_refused() {
     const NAME: &str = "a_connection_that_was_inherited_by_a_fork_is_refused";
     let Some(image) = image(NAME) else { return };
-    for mode in ["delete", "wal"] {
+    let [here, there] = ways();
+    for (nr, (mode, way)) in
+        [("delete", &here), ("wal", &here), ("delete", &there), ("wal", &there)]
+            .into_iter()
+            .enumerate()
+    {
         let script = format!("mode = '{mode}'\n{FORK}");
-        let app = uri(&format!("{mode}.db"), image.path(), "");
+        let app = uri(&format!("{nr}.db"), image.path(), way);
         let Some(said) = python(NAME, &script, &app) else { return };
         let lines: Vec<&str> = said.lines().collect();
         assert!(
             lines.len() == 6 && lines[..3].iter().all(|line| line.ends_with("Error")),
             "{said}"
         );
-        assert_eq!(lines[3..], ["0", "[(5,)]", "[('ok',)]"], "{mode}");
+        assert_eq!(lines[3..], ["0", "[(5,)]", "[('ok',)]"], "{mode}{way}");
         e2fsck_clean(image.path()).unwrap();
     }
+}
+
+/// The end of a helper is an I/O error to SQLite, not the end of its program.
+const KILL: &str = "
+import glob, signal
+def rows(db): return db.execute('SELECT count(*) FROM t').fetchone()[0]
+db = sqlite3.connect(sys.argv[2], uri=True, isolation_level=None)
+db.execute('PRAGMA synchronous=EXTRA')
+db.execute('CREATE TABLE t(a)')
+db.execute('INSERT INTO t VALUES(1)')
+helpers = ' '.join(open(path).read() for path in glob.glob('/proc/self/task/*/children')).split()
+print(len(helpers))
+os.kill(int(helpers[0]), signal.SIGKILL)
+for sql in ('INSERT INTO t VALUES(2)', 'SELECT * FROM sqlite_schema, t'):
+    try:
+        print('done', db.execute(sql).fetchall())
+    except sqlite3.OperationalError as err:
+        print(err)
+db.close()
+again = sqlite3.connect(sys.argv[2], uri=True)
+print(rows(again), again.execute('PRAGMA integrity_check').fetchone()[0])
+again.close()
+";
+
+#[test]
+fn the_end_of_a_helper_is_an_error_of_its_databases() {
+    const NAME: &str = "the_end_of_a_helper_is_an_error_of_its_databases";
+    let Some(image) = image(NAME) else { return };
+    let [_, helper] = ways();
+    let Some(said) = python(NAME, KILL, &uri("/a.db", image.path(), &helper)) else { return };
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert_eq!((lines[0], lines[1], lines[3]), ("1", "disk I/O error", "1 ok"), "{said}");
+    e2fsck_clean(image.path()).unwrap();
 }
 
 /// A Node whose `node:sqlite` there is: that of the path, or the one of the package, which stays in

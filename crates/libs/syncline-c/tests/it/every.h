@@ -11,6 +11,18 @@
 
 #include "syncline.h"
 
+/* Opens with the options that the test names besides. */
+static inline int open_as_asked(const char *path, const char *options, syncline_volume *volume)
+{
+    const char *more = getenv("SYNCLINE_TEST_OPTIONS");
+    char all[4500];
+    if (!more)
+        return syncline_open(path, options, volume);
+    snprintf(all, sizeof all, "%s,%s", options ? options : "", more);
+    return syncline_open(path, all, volume);
+}
+#define syncline_open open_as_asked
+
 static inline void fail(const char *file, int line, const char *what, long long is, long long wanted,
                         uint64_t handle)
 {

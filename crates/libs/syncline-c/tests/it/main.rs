@@ -71,16 +71,30 @@ fn run(program: &mut Command, dir: &Path) -> Output {
     ran
 }
 
+/// Does `work` with volumes in the process of the C program, and in a helper of it.
+fn in_each_process(work: impl Fn(&dyn Fn(&Path) -> Command)) {
+    work(&|program| Command::new(program));
+    let helper = syncline_testkit::program("syncline", "syncline-cli");
+    let options = format!("isolate={}", helper.display());
+    work(&|program| {
+        let mut command = Command::new(program);
+        command.env("SYNCLINE_TEST_OPTIONS", &options);
+        command
+    });
+}
+
 #[test]
 fn every_function_answers_under_address_sanitizer() {
     const NAME: &str = "every_function_answers_under_address_sanitizer";
     if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
         return;
     }
-    let dir = scratch();
-    let program = compile(&here("tests/it/every.c"), dir.path(), &SANITIZERS);
-    run(Command::new(program).arg("card.img"), dir.path());
-    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+    in_each_process(|command| {
+        let dir = scratch();
+        let program = compile(&here("tests/it/every.c"), dir.path(), &SANITIZERS);
+        run(command(&program).arg("card.img"), dir.path());
+        e2fsck_clean(&dir.path().join("card.img")).unwrap();
+    });
 }
 
 #[test]
@@ -89,11 +103,13 @@ fn nothing_crashes_under_address_sanitizer() {
     if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
         return;
     }
-    let dir = scratch();
-    let program = compile(&here("tests/it/hard.c"), dir.path(), &SANITIZERS);
-    run(Command::new(program).args(["card.img", CALLS]), dir.path());
-    e2fsck_clean(&dir.path().join("card.img")).unwrap();
-    e2fsck_clean(&dir.path().join("child.img")).unwrap();
+    in_each_process(|command| {
+        let dir = scratch();
+        let program = compile(&here("tests/it/hard.c"), dir.path(), &SANITIZERS);
+        run(command(&program).args(["card.img", CALLS]), dir.path());
+        e2fsck_clean(&dir.path().join("card.img")).unwrap();
+        e2fsck_clean(&dir.path().join("child.img")).unwrap();
+    });
 }
 
 #[test]

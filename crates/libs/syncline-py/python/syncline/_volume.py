@@ -357,6 +357,9 @@ class Volume:
     what was synced stays, or "periodic": a sync returns at once, and after a crash the whole volume is as it was at one
     moment, at most `commit=` seconds (5) before; `Volume.sync` and the close make everything durable.
 
+    The option "isolate" is for images of strangers: a process of the program `syncline`, which gives up its rights,
+    reads the image. Where it ends, calls raise `OSError` with EIO. "isolate=/path/of/syncline" names the program.
+
     One process at a time may write to an image; `BlockingIOError` and `OSError` with EBUSY say that another has
     it. A volume is a context manager; leaving it closes the volume. Threads may share it.
 

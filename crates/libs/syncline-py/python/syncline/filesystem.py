@@ -64,7 +64,7 @@ class SynclineFileSystem(AbstractFileSystem):
     mode: str
         "r+" (default) or "r".
     options: str
-        Mount options, as "sync=ordered".
+        Mount options, as "sync=ordered", and "isolate" for images of strangers (`Volume`).
     auto_mkdir: bool
         Whether writing a file makes the directories above it.
     target_protocol, target_options:

@@ -33,7 +33,7 @@ def _load() -> None:
 def connect(image: "str | os.PathLike[str]", path: str, *, options: str = "", **arguments: Any) -> sqlite3.Connection:
     """Opens the database `path` of an image.
 
-    `options` are mount options, as "sync=eager"; all databases of an image have the same. Other arguments are those of
+    `options` are mount options, as "sync=eager", and "isolate" for images of strangers (`Volume`); all databases of an image have the same. Other arguments are those of
     `sqlite3.connect`. The first connection opens the image, and the last one to close unmounts it.
 
     Raises sqlite3.OperationalError if the image or the database cannot be opened; the image may be in use.

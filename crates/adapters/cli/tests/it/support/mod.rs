@@ -11,7 +11,6 @@ pub mod web;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 /// Exit code and output of the binary.
 #[derive(Debug)]
@@ -44,30 +43,9 @@ const LAB: [&str; 13] = [
     "trace",
 ];
 
-/// Path of a program. Cargo builds one of the two for the tests of its package; the other one is in
-/// the directory that `SYNCLINE_PROGRAMS` names, as in CI, or it is built beside it.
+/// Path of a program. Cargo builds one of the two for the tests of its package.
 fn program(name: &str, package: &str, known: Option<&str>) -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(path) = known {
-        return path.into();
-    }
-    if let Some(built) = std::env::var_os("SYNCLINE_PROGRAMS") {
-        return Path::new(&built).join(name);
-    }
-    let built = || {
-        let beside =
-            option_env!("CARGO_BIN_EXE_syncline").or(option_env!("CARGO_BIN_EXE_syncline-lab"));
-        let dir = Path::new(beside.expect("a test of one of the packages")).parent().unwrap();
-        let profile = dir.file_name().and_then(OsStr::to_str).unwrap();
-        let profile = if profile == "debug" { "dev" } else { profile };
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", package, "--bin", name, "--profile", profile]);
-        build.arg("--target-dir").arg(dir.parent().unwrap());
-        assert!(build.status().expect("cargo runs").success(), "{package} is not built");
-        dir.join(name)
-    };
-    BUILT.get_or_init(built).clone()
+    known.map_or_else(|| syncline_testkit::program(name, package), PathBuf::from)
 }
 
 /// `syncline`; `SYNCLINE_RUN` has the words of another one, such as Wine and a build for Windows.
