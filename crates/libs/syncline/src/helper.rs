@@ -42,12 +42,9 @@ use syncline_device::{FileDevice, OpenFiles, find_program};
 use crate::error::{EIO, Error, Result};
 use crate::options::OpenOptions;
 use crate::wire::{
-    ANSWER_BYTES_MAX, CALL_BYTES_MAX, Call, DONE, FAILED, Hello, Opened, PART_BYTES, Wire,
-    receive_all, send_all, whole,
+    ANSWER_BYTES_MAX, CALL_BYTES_MAX, CONNECTIONS_MAX, Call, DONE, FAILED, Hello, Opened,
+    PART_BYTES, Wire, receive_all, send_all, whole,
 };
-
-/// Calls under way at once.
-pub(crate) const CONNECTIONS_MAX: usize = 16;
 
 /// The program, and where it is besides the directories of `PATH`.
 const PROGRAM: &str = "syncline";

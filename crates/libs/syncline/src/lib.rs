@@ -179,6 +179,10 @@ mod directory;
 mod disk;
 mod error;
 mod file;
+#[cfg(feature = "isolate")]
+mod helper;
+#[cfg(not(feature = "isolate"))]
+#[path = "helper_absent.rs"]
 mod helper;
 mod maintenance;
 mod names;
@@ -186,6 +190,7 @@ mod options;
 mod serve;
 mod tools;
 mod volume;
+#[cfg_attr(not(feature = "isolate"), allow(dead_code))]
 mod wire;
 
 pub use build::Builder;

@@ -24,11 +24,10 @@ use crate::directory::{Directory, Entry};
 use crate::disk::Disk;
 use crate::error::{EBADF, EIO, Error, Result};
 use crate::file::File;
-use crate::helper::CONNECTIONS_MAX;
 use crate::options::OpenOptions;
 use crate::wire::{
-    ANSWER_BYTES_MAX, CALL_BYTES_MAX, Call, DONE, FAILED, Hello, Opened, PART_BYTES, Wire,
-    receive_all, send_all, whole,
+    ANSWER_BYTES_MAX, CALL_BYTES_MAX, CONNECTIONS_MAX, Call, DONE, FAILED, Hello, Opened,
+    PART_BYTES, Wire, receive_all, send_all, whole,
 };
 
 /// Longest packet.

@@ -24,6 +24,8 @@ use crate::error::{EIO, Error};
 use crate::file::Access;
 use crate::names::At;
 
+/// Calls under way at once.
+pub(crate) const CONNECTIONS_MAX: usize = 16;
 /// Most bytes of a file in one message; longer reads and writes are several calls.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 /// Longest call without its data: two paths, or an attribute with its value.
