@@ -1,6 +1,7 @@
 //! `completions` and `man`: the texts that the build script made.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use flate2::read::DeflateDecoder;
@@ -8,17 +9,19 @@ use flate2::read::DeflateDecoder;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 
-/// Texts by name, compressed.
-type Texts = &'static [(&'static str, &'static [u8])];
+/// Places of texts by name.
+type Places = &'static [(&'static str, Range<usize>)];
 
 /// Completions and man pages of a program.
 pub struct Pages {
     /// The program.
     pub program: &'static str,
+    /// All texts, compressed as one.
+    pub texts: &'static [u8],
     /// Completion scripts by shell.
-    pub completions: Texts,
+    pub completions: Places,
     /// Man pages by command; that of the program has no name.
-    pub pages: Texts,
+    pub pages: Places,
     /// Sections of a command's page that the build script could not make.
     pub more: fn(&str) -> Option<String>,
 }
@@ -32,7 +35,7 @@ impl Pages {
         let found = self.completions.iter().find(|(name, _)| *name == shell);
         let (_, script) = found
             .ok_or_else(|| Failure::Usage(format!("no completions for `{shell}`; see --help")))?;
-        print(&inflated(script)?)
+        print(&self.text(script)?)
     }
 
     /// Prints the page of a command or of the program; with `all` writes all pages into that
@@ -57,20 +60,23 @@ impl Pages {
         print(&self.complete(name, page)?)
     }
 
-    fn complete(&self, name: &str, page: &[u8]) -> Result<Vec<u8>> {
-        let mut page = inflated(page)?;
+    fn complete(&self, name: &str, page: &Range<usize>) -> Result<Vec<u8>> {
+        let mut page = self.text(page)?;
         page.extend((self.more)(name).unwrap_or_default().into_bytes());
         Ok(page)
     }
-}
 
-/// The text of what the build script compressed.
-fn inflated(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    DeflateDecoder::new(bytes).read_to_end(&mut text).map_err(|err| {
-        Failure::Failed(format!("this program is damaged ({err}); install it again"))
-    })?;
-    Ok(text)
+    /// One text of what the build script compressed.
+    fn text(&self, place: &Range<usize>) -> Result<Vec<u8>> {
+        let (mut all, mut why) = (Vec::new(), "it ends early".to_owned());
+        if let Err(err) = DeflateDecoder::new(self.texts).read_to_end(&mut all) {
+            why = err.to_string();
+        }
+        let text = all.get(place.clone()).map(<[u8]>::to_vec);
+        text.ok_or_else(|| {
+            Failure::Failed(format!("this program is damaged ({why}); install it again"))
+        })
+    }
 }
 
 fn print(text: &[u8]) -> Result<()> {

@@ -1,8 +1,8 @@
 //! For build scripts: shell completions and man pages from a program's definition.
 //!
-//! They are put into `OUT_DIR` and from there, compressed, into the program, which prints them:
-//! `completions SHELL`, `man [COMMAND]`. So they always fit the program, and a package needs
-//! nothing else to install them.
+//! They are put into `OUT_DIR` and from there, compressed as one text, into the program, which
+//! prints them: `completions SHELL`, `man [COMMAND]`. So they always fit the program, and a package
+//! needs nothing else to install them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,30 +18,43 @@ const DYNAMIC: [(&str, &str); 3] = [
     ("zsh", include_str!("complete.zsh")),
 ];
 
+/// Texts one behind the other, and the table of their names and places as Rust.
+struct Texts {
+    table: String,
+    bytes: Vec<u8>,
+}
+
+impl Texts {
+    fn add(&mut self, name: &str, text: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        self.table += &format!("    ({name:?}, {start}..{}),\n", self.bytes.len());
+    }
+}
+
 /// Writes `generated.rs` with the completions and pages of a program.
 pub fn generate(command: &clap::Command) -> std::io::Result<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
     let mut command = without_help(command.clone());
     let program = command.get_name().to_owned();
-    let mut table = Vec::new();
-    writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
+    let places = "&[(&str, std::ops::Range<usize>)]";
+    let mut texts =
+        Texts { table: format!("const COMPLETIONS: {places} = &[\n"), bytes: Vec::new() };
     for (shell, script) in DYNAMIC {
-        let path = out.join(format!("{program}.{shell}"));
         let text =
             script.replace("@PROGRAM@", &program).replace("@ID@", &program.replace('-', "_"));
-        let path = compressed(&path, text.as_bytes())?;
-        writeln!(table, "    ({shell:?}, include_bytes!({path:?})),")?;
+        texts.add(shell, text.as_bytes());
     }
     for shell in [Shell::Elvish, Shell::PowerShell] {
         let path = clap_complete::generate_to(shell, &mut command, &program, &out)?;
-        let path = compressed(&path, &std::fs::read(&path)?)?;
-        writeln!(table, "    ({:?}, include_bytes!({path:?})),", shell.to_string())?;
+        texts.add(&shell.to_string(), &std::fs::read(&path)?);
     }
-    writeln!(table, "];\nconst MAN_PAGES: &[(&str, &[u8])] = &[")?;
+    texts.table += &format!("];\nconst MAN_PAGES: {places} = &[\n");
     command.build();
-    page(&command, &program, "", &out, &mut table)?;
-    writeln!(table, "];")?;
-    std::fs::write(out.join("generated.rs"), table)
+    page(&command, &program, "", &mut texts)?;
+    let path = compressed(&out.join("texts"), &texts.bytes)?;
+    texts.table += &format!("];\nconst TEXTS: &[u8] = include_bytes!({path:?});\n");
+    std::fs::write(out.join("generated.rs"), texts.table)
 }
 
 /// The command without the subcommand `help`, which has no page.
@@ -49,24 +62,20 @@ fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
-/// Writes the page of a command, and those of its subcommands, each named as `buffer-attach`.
+/// Adds the page of a command, and those of its subcommands, each named as `buffer-attach`.
 fn page(
     command: &clap::Command,
     program: &str,
     name: &str,
-    out: &Path,
-    table: &mut Vec<u8>,
+    texts: &mut Texts,
 ) -> std::io::Result<()> {
     let title = if name.is_empty() { program.to_owned() } else { format!("{program}-{name}") };
-    let path = out.join(format!("{title}.1"));
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(title.as_str()).render(&mut text)?;
-    let text = with_sections(&String::from_utf8_lossy(&text), command);
-    let path = compressed(&path, text.as_bytes())?;
-    writeln!(table, "    ({name:?}, include_bytes!({path:?})),")?;
+    texts.add(name, with_sections(&String::from_utf8_lossy(&text), command).as_bytes());
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("{name}-{}", sub.get_name());
-        page(sub, program, name.trim_start_matches('-'), out, table)?;
+        page(sub, program, name.trim_start_matches('-'), texts)?;
     }
     Ok(())
 }

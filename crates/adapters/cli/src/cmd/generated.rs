@@ -17,6 +17,7 @@ include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 /// Those of this program. The options of a mount are in tables that the build script does not have.
 pub(crate) const PAGES: Pages = Pages {
     program: "syncline",
+    texts: TEXTS,
     completions: COMPLETIONS,
     pages: MAN_PAGES,
     #[cfg(target_os = "linux")]

@@ -12,8 +12,13 @@ use crate::args::Cli;
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 
 /// Those of this program.
-pub(crate) const PAGES: Pages =
-    Pages { program: "syncline-lab", completions: COMPLETIONS, pages: MAN_PAGES, more: |_| None };
+pub(crate) const PAGES: Pages = Pages {
+    program: "syncline-lab",
+    texts: TEXTS,
+    completions: COMPLETIONS,
+    pages: MAN_PAGES,
+    more: |_| None,
+};
 
 /// Values of the arguments, for `complete`.
 pub(crate) fn values(_: &Command, arg: &Arg, tail: &str) -> Vec<String> {
