@@ -136,7 +136,7 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// What needs Linux.
+/// Runs a command that needs Linux.
 #[cfg(target_os = "linux")]
 fn serve(command: args::Serving) -> Result<(), Failure> {
     use args::Serving;

@@ -8,7 +8,7 @@
 
 /// Zones of equal size from `conventional_bytes` to the end of the device. Each takes a write at
 /// its write pointer only, and a discard of whole zones moves their pointers back to their begin.
-/// What lies behind a write pointer reads as anything.
+/// Bytes behind a write pointer read as anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zones {
     /// Bytes before the zones, which are written in any order.

@@ -1,4 +1,4 @@
-//! What the VFS asks of the place of its files: a volume of this process, or of another one.
+//! The place of the files of the VFS: a volume of this process, or of another one.
 
 use std::sync::Arc;
 

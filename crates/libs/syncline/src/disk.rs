@@ -31,7 +31,7 @@ pub(crate) enum Store {
     Helper(Box<Helper>),
 }
 
-/// What an open file is there.
+/// An open file of the volume.
 pub(crate) enum Node {
     Inode(InodeRef),
     Number(u64),

@@ -94,7 +94,7 @@ fn the_containerfile_makes_an_image() {
     assert_eq!(found.text(), "card\n", "{found:?}");
 }
 
-/// What a Windows and a macOS machine run; here with the program that was built.
+/// The steps for a Windows and a macOS machine, with the program that was built here.
 #[test]
 fn the_recipe_for_other_systems_works_on_this_one() {
     let dir = scratch();

@@ -33,7 +33,7 @@ fn every_row_is_parsed_and_its_default_is_taken() {
     }
 }
 
-/// What is set is told by the items, whatever the option.
+/// The items of a set of options give the same set, for each option.
 #[test]
 fn items_give_the_options_again() {
     for row in VOLUME_OPTIONS {
