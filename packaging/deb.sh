@@ -71,8 +71,8 @@ maintainer="Syncline maintainers <maintainers@syncline.invalid>"
 
 sh packaging/install.sh /usr "$work/syncline" "$build"
 doc=$work/syncline/usr/share/doc/syncline
-# The copyright file has the licences, the changelog is compressed.
-rm "$doc"/LICENSE-* "$doc/CHANGELOG.md"
+# The copyright file has the licences.
+rm "$doc"/LICENSE-*
 find "$work/syncline/usr/share/man" -type f -exec gzip -9n {} +
 documents syncline
 depends=$(libraries "$build/syncline" "$build/libsyncline_preload.so" "$build/libsyncline_sqlite.so")

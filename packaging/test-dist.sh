@@ -55,7 +55,7 @@ for suite in $suites; do
     cp "$dist"/*.deb "$dist"/*.tar.xz "$root/packages/"
     [ "$suite" != bookworm ] || cp "$dist"/*.whl "$root/packages/" 2>/dev/null || say "no wheel to try"
     cp packaging/try-packages.sh "$root/packages/try.sh"
-    cp packaging/try-python.py docs/LIBRARIES.md "$root/packages/"
+    cp packaging/try-documents.sh packaging/try-python.py docs/LIBRARIES.md "$root/packages/"
     chmod -R a+rX "$root/packages"
     cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
     say "$suite: install, use, purge"

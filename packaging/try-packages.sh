@@ -41,6 +41,18 @@ syncline ls card.img:/ | grep -q app.db
 END
 su -s /bin/sh - somebody -c 'sh /home/somebody/try.sh'
 
+# All command lines of the documents, and their links. Minimal systems keep no documents.
+documents=/usr/share/doc/syncline
+if [ -d $documents/docs ] && [ -e /dev/fuse ]; then
+    apt-get install -y -qq zstd xz-utils fdisk >/dev/null
+    for user in somebody root; do
+        for what in links syncline syncline-lab; do
+            su -s /bin/sh - $user -c "
+                mkdir tried && cd tried && sh $packages/try-documents.sh $what $documents && cd .. && rm -rf tried"
+        done
+    done
+fi
+
 # Root: a mount by mount(8) and by fstab's type, where this machine has FUSE.
 if [ -e /dev/fuse ]; then
     mkdir -p /mnt/card

@@ -65,12 +65,18 @@ fn section(page: &mut Page, workload: &str, runs: &[Run], traces: &[Trace]) {
         per_operation(run, |d| d.written_bytes as f64 / 1024.)
     });
     plot("flushes an operation", "flushes", &|run| per_operation(run, |d| d.flushes as f64));
+    // Of many runs they stand beside each other.
+    let plots = if of.len() > 2 { "<div class=\"plots\">\n" } else { "<div>\n" };
+    page.html(plots);
     for (n, run) in &of {
         if let Some(trace) = traces.get(*n) {
             let title = format!("block addresses against time, {}", label(run));
+            page.html("<div>\n");
             page.addresses(&title, &trace.events, trace.events_lost);
+            page.html("</div>\n");
         }
     }
+    page.html("</div>\n");
 }
 
 fn per_operation(

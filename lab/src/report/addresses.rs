@@ -128,8 +128,6 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
         "x_name": name,
         "x_unit": unit,
         "x_end": end,
-        // Small multiples, which stand beside each other.
-        "small": along == Along::Number,
         "series": used.iter().map(series).collect::<Vec<_>>(),
         "panels": panels.collect::<Vec<_>>(),
     })

@@ -8,17 +8,18 @@
 //!      a cluster for each group
 //! ```
 //!
-//! The colours are those of Okabe and Ito, which people with any common colour blindness tell
-//! apart; from the seventh series on they come again with a pattern, from the 13th with another.
-//! Tested here.
+//! A mode has one colour in all pages, of those of Okabe and Ito; other series have others. People
+//! with any common colour blindness tell all of one chart apart. From the seventh series on they
+//! come again with a pattern, from the 13th with another. Tested here.
 
 use serde_json::{Value, json};
 
-/// Series that have one colour in all pages, by the first word of their name.
-const NAMED: [(&str, usize); 4] = [("ordered", 0), ("eager", 1), ("periodic", 2), ("packed", 3)];
+/// Modes, by the first word of a series' name, and their colours.
+const MODES: [(&str, &str); 4] =
+    [("ordered", "#0072b2"), ("eager", "#d55e00"), ("periodic", "#009e73"), ("packed", "#cc79a7")];
 
-/// Colours of series. Their yellow is left out: it cannot be seen on white.
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
+/// Colours of other series.
+const COLOURS: [&str; 6] = ["#56b4e9", "#e69f00", "#c51b7d", "#8c510a", "#cd5c5c", "#9e0142"];
 
 /// Form of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,12 +116,13 @@ impl Chart {
         let series: Vec<Value> = (self.series.iter().enumerate())
             .map(|(at, name)| {
                 let first = name.split([' ', ',']).next();
-                let named = NAMED.iter().find(|(known, _)| Some(*known) == first);
-                let colour = named.map_or(at, |(_, colour)| *colour);
+                let mode = MODES.iter().find(|(mode, _)| Some(*mode) == first);
+                let other = (COLOURS[at % COLOURS.len()], at / COLOURS.len());
+                let (colour, pattern) = mode.map_or(other, |(_, colour)| (*colour, 0));
                 json!({
                     "name": name,
-                    "colour": COLOURS[colour % COLOURS.len()],
-                    "pattern": colour / COLOURS.len(),
+                    "colour": colour,
+                    "pattern": pattern,
                     "values": of(at),
                 })
             })
@@ -217,12 +219,14 @@ mod tests {
             [0.280085, 0.672501, 0.047413],
             [-0.011820, 0.042940, 0.968881],
         ];
+        let colours = [&MODES.map(|(_, colour)| colour)[..], &COLOURS].concat();
         for seen in [IDENTITY, PROTAN, DEUTAN] {
-            let labs = COLOURS.map(|colour| lab(apply(&seen, linear(colour))));
+            let of = |colour: &&str| lab(apply(&seen, linear(colour)));
+            let labs: Vec<[f64; 3]> = colours.iter().map(of).collect();
             for (n, a) in labs.iter().enumerate() {
                 for (m, b) in labs.iter().enumerate().skip(n + 1) {
                     let apart = a.iter().zip(b).map(|(p, q)| (p - q).powi(2)).sum::<f64>().sqrt();
-                    assert!(apart > 10.0, "{} and {}: {apart:.1}", COLOURS[n], COLOURS[m]);
+                    assert!(apart > 10.0, "{} and {}: {apart:.1}", colours[n], colours[m]);
                 }
             }
         }

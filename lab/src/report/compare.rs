@@ -52,18 +52,29 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The figure's name without the list in which its entry is.
-    fn name(&self) -> &str {
-        self.figure.strip_prefix("runs.").unwrap_or(&self.figure)
+    /// What stands before the unit in the figure's name, the unit, and what stands behind it. The
+    /// name is that without the list in which its entry is; `metrics` are of the whole run.
+    fn parts(&self) -> (&str, &'static str, &str) {
+        let name = self.figure.strip_prefix("runs.").unwrap_or(&self.figure);
+        let name = name.strip_prefix("metrics.").unwrap_or(name);
+        // Quantiles stand behind the unit.
+        let before = name.trim_end_matches("_max").trim_end_matches("_mean");
+        let quantile = before.rsplit_once("_p").filter(|(_, q)| q.parse::<f64>().is_ok());
+        let before = quantile.map_or(before, |(before, _)| before);
+        let found = UNITS.iter().find_map(|(end, unit)| Some((before.strip_suffix(end)?, *unit)));
+        found.map_or((name, "", ""), |(stem, unit)| (stem, unit, &name[before.len()..]))
+    }
+
+    /// The figure's name in words, with its unit.
+    fn name(&self) -> String {
+        let (stem, unit, behind) = self.parts();
+        let name = format!("{stem}{behind}").replace(['.', '_'], " ");
+        if unit.is_empty() { name } else { format!("{}, {unit}", name.trim()) }
     }
 
     /// Unit of the figure, by its name; empty for a count or a ratio.
     pub fn unit(&self) -> &'static str {
-        // Quantiles stand behind the unit.
-        let name = self.figure.trim_end_matches("_max").trim_end_matches("_mean");
-        let quantile = name.rsplit_once("_p").filter(|(_, q)| q.parse::<f64>().is_ok());
-        let name = quantile.map_or(name, |(before, _)| before);
-        UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
+        self.parts().1
     }
 
     /// Per cent from the first to the second, where both are there and the first is not zero.
@@ -254,13 +265,12 @@ impl DocumentComparison {
     fn rows(&self) -> Vec<Vec<String>> {
         let [a, b] = &self.names;
         let mut rows =
-            vec![["what", "figure", "unit", a.as_str(), b, "change"].map(str::to_owned).to_vec()];
+            vec![["what", "figure", a.as_str(), b, "change"].map(str::to_owned).to_vec()];
         let shown = |value: Option<f64>| value.map_or("-".to_owned(), figure);
         for pair in &self.differences {
             rows.push(vec![
                 pair.subject.clone(),
-                pair.name().to_owned(),
-                pair.unit().to_owned(),
+                pair.name(),
                 shown(pair.a),
                 shown(pair.b),
                 pair.percent().map_or("-".to_owned(), change),
@@ -277,7 +287,7 @@ impl DocumentComparison {
     pub fn text(&self) -> String {
         match self.differences.len() {
             0 => format!("{}\n", self.equal_text()),
-            _ => format!("{}\n{}\n", aligned(&self.rows(), 3), self.equal_text()),
+            _ => format!("{}\n{}\n", aligned(&self.rows(), 2), self.equal_text()),
         }
     }
 
@@ -303,7 +313,7 @@ impl DocumentComparison {
                     lines.len()
                 ));
             }
-            page.table(header, &lines[..lines.len().min(ROWS_MAX)], 3);
+            page.table(header, &lines[..lines.len().min(ROWS_MAX)], 2);
         }
         page.finish(about)
     }
@@ -339,7 +349,7 @@ mod tests {
             "{text}"
         );
         let html = found.html(&About::default());
-        assert!(html.contains("metrics.flushes") && html.contains("+50.0 %"));
+        assert!(html.contains("<td class=\"w\">flushes</td>") && html.contains("+50.0 %"));
     }
 
     #[test]
@@ -381,6 +391,8 @@ mod tests {
         let of = |name| format!("runs.metrics.{name}");
         let expected = [(of("n"), ""), (of("written_bytes"), "B"), (of("latency_us_p50"), "us")];
         assert_eq!(rows, expected.each_ref().map(|(name, unit)| (name.as_str(), *unit)));
+        let names: Vec<_> = found.differences.iter().map(Pair::name).collect();
+        assert_eq!(names, ["n", "written, B", "latency p50, us"]);
     }
 
     #[test]

@@ -122,18 +122,22 @@
   // One panel a band of addresses, the highest on top, over one axis.
   function points(chart, box) {
     const panels = chart.panels.length;
-    const small = chart.small;
-    const each = small ? 90 : panels > 2 ? 150 : 230;
-    box.style.height = (small ? 60 : 100) + panels * (each + 34) + 'px';
+    const small = box.clientWidth < 500;
+    const counts = chart.panels.map((panel) => panel.points.reduce((sum, of) => sum + of.length, 0));
+    const most = Math.max(...counts);
+    // A band that has few points is low.
+    const low = counts.map((count) => count < most / 20);
+    const height = (n) => (low[n] ? 36 : small ? 90 : panels > 2 ? 150 : 230);
+    const top = (n) => chart.panels.slice(0, n).reduce((sum, _, of) => sum + height(of) + 34, 36);
+    box.style.height = top(panels) + (small ? 24 : 64) + 'px';
     const option = common(chart);
-    const top = (n) => 36 + n * (each + 34);
     const narrow = box.clientWidth < 600;
     option.tooltip.formatter = (p) =>
       text(p.seriesName) + '<br>' + text(chart.x_name) + ': <b>' + exact(p.value[0]) + '</b> ' +
       text(chart.x_unit) + '<br>at byte <b>' + exact(p.value[1]) + '</b> (' + bytes(p.value[1]) +
       ')<br>' + exact(p.value[2]) + ' bytes';
     return Object.assign(option, {
-      grid: chart.panels.map((_, n) => ({ left: 84, right: 24, top: top(n), height: each })),
+      grid: chart.panels.map((_, n) => ({ left: 84, right: 24, top: top(n), height: height(n) })),
       xAxis: chart.panels.map((_, n) =>
         axis({
           type: 'value',
@@ -158,7 +162,7 @@
           gridIndex: n,
           min: panel.from,
           max: panel.to,
-          interval: panel.step,
+          interval: low[n] ? panel.to - panel.from : panel.step,
           axisLabel: {
             color: style('--soft'),
             hideOverlap: true,

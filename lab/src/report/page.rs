@@ -79,6 +79,15 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
+/// Cells of a line, between which there are two spaces or more. The first may be empty.
+fn columns(line: &str) -> Vec<String> {
+    let cells = line.split("  ").map(str::trim).enumerate();
+    cells
+        .filter(|(at, cell)| *at == 0 || !cell.is_empty())
+        .map(|(_, cell)| cell.to_owned())
+        .collect()
+}
+
 /// A page up to its first heading.
 pub(crate) fn head(title: &str) -> String {
     let title = escape(title);
@@ -123,9 +132,28 @@ impl Page {
         let _ = writeln!(self.body, "<p>{}</p>", escape(text));
     }
 
-    /// Text with its line ends and columns as they are.
+    /// Text as a terminal shows it: lines of as many columns are a table, others paragraphs.
     pub fn text(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<pre class=\"scroll\">{}</pre>", escape(text));
+        let lines: Vec<Vec<String>> = text.lines().map(columns).collect();
+        for alike in lines.chunk_by(|a, b| a.len() == b.len()) {
+            match alike {
+                [header, body @ ..] if header.len() > 2 && !body.is_empty() => {
+                    let figures = |at: &usize| {
+                        let figure = |cell: &String| cell == "-" || cell.parse::<f64>().is_ok();
+                        body.iter().all(|cells| figure(&cells[*at]))
+                    };
+                    let words = (0..header.len()).find(figures).unwrap_or(header.len());
+                    self.table(header, body, words);
+                }
+                _ => {
+                    for line in alike.iter().map(|cells| cells.join(" ")) {
+                        if !line.is_empty() {
+                            self.paragraph(&line);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     /// A table whose first `words` columns are words.
@@ -246,6 +274,21 @@ mod tests {
         }
         assert_eq!(own.matches("</script>").count(), 3, "text does not end a script");
         assert!(html.len() < 2_000_000);
+    }
+
+    #[test]
+    fn text_of_columns_is_a_table() {
+        let mut page = Page::new("t");
+        let table = "        calls   MB\nread       24  0.1\n-           1    -\n";
+        page.text(&format!("a trace  of <x>\n\n{table}last: 5\n"));
+        let html = page.finish(&About::default());
+        for part in [
+            "<p>a trace of &lt;x&gt;</p>",
+            "<th class=\"w\"></th><th>calls</th><th>MB</th>",
+            "<td class=\"w\">-</td><td>1</td><td>-</td></tr>\n</table></div>\n<p>last: 5</p>",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn two_results_are_compared() {
     let b = of("b.json", 6, "syncline.bench/1");
     let other = of("c.json", 6, "syncline.cache/1");
     let text = done(&["compare".as_ref(), a.as_os_str(), b.as_os_str()]);
-    assert!(text.contains("metrics.flushes") && text.contains("+50.0 %"), "{text}");
+    assert!(text.contains(" flushes ") && text.contains("+50.0 %"), "{text}");
     assert!(text.ends_with("1 figures differ, 1 are equal\n"), "{text}");
     let run = json!({"workload": "v", "metrics": {"flushes": 4}});
     let text = json!({"schema": "syncline.bench/1", "runs": [run]}).to_string();

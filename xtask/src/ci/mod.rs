@@ -32,8 +32,9 @@ pub const STEP_NAMES: [&str; 11] = [
     "web",
 ];
 /// Systems for which the program has to compile, as far as it does not need Linux.
-const PORTABLE: [&str; 3] =
-    ["x86_64-pc-windows-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin"];
+const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
+/// Steps that are a suite of another language, by their scripts.
+const SUITES: [&str; 2] = ["python", "web"];
 /// Exit code of a script that cannot run on this machine.
 const SKIPPED: i32 = 77;
 /// Limit of a step, and of the tests' build.
@@ -50,8 +51,8 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
     let wanted = |name: &&str| filter.is_empty() || filter.contains(name);
     let mut ci = Ci::new(root);
     ci.wants_clippy = wanted(&"clippy");
-    ci.wants_python = wanted(&"python");
     let tests = wanted(&"test");
+    ci.suites = SUITES.into_iter().filter(wanted).collect();
     for (step, plan) in [("portable", portable as fn(&Path) -> Vec<_>), ("msrv", msrv_only)] {
         if tests && wanted(&step) {
             ci.beside.extend(plan(root));
@@ -70,8 +71,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "portable" | "msrv" if tests => println!("beside the build of the tests"),
             "portable" => portable(root).into_iter().for_each(|check| ci.planned(check)),
             "msrv" => msrv_only(root).into_iter().for_each(|check| ci.planned(check)),
-            "python" => python(&mut ci),
-            "web" => web(&mut ci),
+            "python" | "web" => suite(&mut ci, name),
             "test" => tests::run(&mut ci),
             _ => figures(&mut ci),
         }
@@ -94,10 +94,10 @@ struct Ci<'a> {
     /// Checks of their own builds, which run beside that of the tests: no build uses all processors
     /// all the time.
     beside: Vec<(String, Planned)>,
-    /// The suite of the Python package runs beside the tests, which wait for it.
-    wants_python: bool,
-    /// The run that has ended.
-    python: Option<Script>,
+    /// Suites that run beside the tests, which wait for them: they wait most of their time.
+    suites: Vec<&'static str>,
+    /// Those that have ended.
+    suites_ended: Vec<(&'static str, Script)>,
 }
 
 /// A check that is to run.
@@ -128,9 +128,9 @@ impl<'a> Ci<'a> {
             }
         }
         let (summary, times) = Default::default();
-        let (wants_clippy, wants_python) = (false, false);
-        let (beside, python) = (Vec::new(), None);
-        Self { root, end, interrupted, summary, times, wants_clippy, beside, wants_python, python }
+        let (beside, suites, suites_ended) = Default::default();
+        let wants_clippy = false;
+        Self { root, end, interrupted, summary, times, wants_clippy, beside, suites, suites_ended }
     }
 
     /// Runs the command within `limit` and what is left of [`TOTAL`].
@@ -306,16 +306,16 @@ fn msrv_only(root: &Path) -> Vec<(String, Planned)> {
     vec![("msrv".to_owned(), msrv::plan(root))]
 }
 
-/// The Python package in a fresh virtual environment, with its own suite. Without what the step of
-/// the tests has built, its wheel is built.
-fn run_python(ci: &Ci) -> Script {
+/// Runs `packaging/test-NAME.sh`: the Python package in a fresh virtual environment, or the npm
+/// package and the page. Without what the step of the tests has built, it is built.
+fn run_suite(ci: &Ci, name: &str) -> Script {
     let mut command = Command::new("sh");
-    command.arg("packaging/test-python.sh").current_dir(ci.root);
+    command.arg(format!("packaging/test-{name}.sh")).current_dir(ci.root);
     if let Some(built) = built_by_tests(ci) {
         command.env("SYNCLINE_NATIVE", built.with_file_name("libsyncline_native.so"));
         command.env("SYNCLINE_LAB", built.with_file_name("syncline-lab"));
     }
-    run_script(ci, "python", &mut command)
+    run_script(ci, name, &mut command)
 }
 
 /// Runs a script, and keeps what it says.
@@ -332,22 +332,15 @@ fn run_script(ci: &Ci, name: &str, command: &mut Command) -> Script {
     Script { said, reason, ended, time: start.elapsed() }
 }
 
-/// Counts the suite of the Python package, which has run beside the tests if there were any.
-fn python(ci: &mut Ci) {
-    let ran = ci.python.take().unwrap_or_else(|| run_python(ci));
-    ci.times.push(("  the suite".to_owned(), ran.time));
-    ran_script(ci, "python", ran);
-}
-
-/// The npm package and the page.
-fn web(ci: &mut Ci) {
-    let mut command = Command::new("sh");
-    command.arg("packaging/test-web.sh").current_dir(ci.root);
-    if let Some(built) = built_by_tests(ci) {
-        command.env("SYNCLINE_LAB", built.with_file_name("syncline-lab"));
-    }
-    let ran = run_script(ci, "web", &mut command);
-    ran_script(ci, "web", ran);
+/// Counts a suite, which has run beside the tests if there were any.
+fn suite(ci: &mut Ci, name: &'static str) {
+    let at = ci.suites_ended.iter().position(|(ended, _)| *ended == name);
+    let ran = match at {
+        Some(at) => ci.suites_ended.remove(at).1,
+        None => run_suite(ci, name),
+    };
+    ci.times.push((format!("  {name}, beside the tests or here"), ran.time));
+    ran_script(ci, name, ran);
 }
 
 /// Counts a script, which passed, failed or could not run.

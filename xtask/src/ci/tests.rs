@@ -61,7 +61,7 @@ pub fn run(ci: &mut Ci) {
 }
 
 /// Runs the commands, [`AT_ONCE`] at a time, and prints the output of each when it has ended. The
-/// suite of the Python package, which waits most of its time, runs beside them.
+/// suites of other languages run beside them, one after the other.
 fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
     let (jobs, ended) = (Mutex::new(jobs.into_iter()), Mutex::new(Vec::new()));
     let running = &*ci;
@@ -76,13 +76,14 @@ fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
             ended.push(ran);
         }
     };
-    let python = std::thread::scope(|scope| {
+    let suites = std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(work);
         }
-        running.wants_python.then(|| super::run_python(running))
+        let run = |name: &&'static str| (*name, super::run_suite(running, name));
+        running.suites.iter().map(run).collect()
     });
-    ci.python = python;
+    ci.suites_ended = suites;
     for ran in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
         ran.add_to(ci);
     }
