@@ -71,19 +71,20 @@ fn bases() -> &'static [(MemoryDevice, Vec<u64>)] {
     BASES.get_or_init(|| {
         let kinds = FEATURES.iter().flat_map(|features| [(features, false), (features, true)]);
         let written = kinds.map(|(features, clean)| base(features, clean));
-        written.chain([inline_base()]).map(with_blocks).collect()
+        let inline = ["inline_data,ea_inode,^metadata_csum", "inline_data,^metadata_csum"];
+        written.chain(inline.map(inline_base)).map(with_blocks).collect()
     })
 }
 
-/// An image with data in inodes, which can only be read.
-fn inline_base() -> MemoryDevice {
+/// An image with data in inodes. With values in inodes of their own it can only be read.
+fn inline_base(features: &str) -> MemoryDevice {
     let source = scratch_dir().join(format!("hostile-{}", std::process::id()));
     std::fs::create_dir_all(source.join("dir/inner")).expect("a scratch directory");
     for len in [5, 60, 90, 3000] {
         std::fs::write(source.join(format!("dir/{len}")), vec![7; len]).expect("written");
     }
     let spec = ImageSpec {
-        features: "inline_data,ea_inode,^metadata_csum".into(),
+        features: features.into(),
         block_size_bytes: BLOCK as u32,
         inode_size_bytes: Some(256),
         journal_size_mib: Some(1),

@@ -82,7 +82,7 @@ impl DirFormat {
     }
 
     /// Bytes of a block that entries may use.
-    fn usable(&self, block: &[u8]) -> usize {
+    pub(crate) fn usable(&self, block: &[u8]) -> usize {
         if self.tail { block.len().saturating_sub(TAIL_BYTES) } else { block.len() }
     }
 }

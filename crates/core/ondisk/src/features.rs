@@ -195,11 +195,12 @@ impl IncompatFeatures {
             | Self::FLEX_BG.0
             | Self::CSUM_SEED.0
             | Self::LARGEDIR.0
+            | Self::INLINE_DATA.0
             | Self::PACKED_LOG.0,
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.
-    pub const READABLE: Self = Self(Self::INLINE_DATA.0 | Self::EA_INODE.0 | Self::MMP.0);
+    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0);
 }
 
 impl RoCompatFeatures {

@@ -162,8 +162,8 @@
 //! - With the option `log=packed` only this crate recovers the image until it is closed.
 //! - A device that acknowledges a flush and loses the data breaks every promise here.
 //! - Images with encryption, casefolding, verity, bigalloc, compression, external journals or
-//!   unknown features are refused. Those with inline data, attributes in inodes of their own,
-//!   quotas, projects, MMP or shared blocks can only be read; quotas are not checked.
+//!   unknown features are refused. Those with attributes in inodes of their own, quotas,
+//!   projects, MMP or shared blocks can only be read; quotas are not checked.
 //! - With `isolate` an append of more than 1 MiB is several appends.
 //! - The crates `syncline-fs`, `syncline-device` and below are parts of this one. Their own
 //!   interfaces change without notice.

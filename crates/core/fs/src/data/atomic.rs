@@ -43,6 +43,7 @@ use crate::data::blocks::{check_regular, load_blocks, map_range};
 use crate::data::evict::make_room;
 use crate::data::flush::batch::out_pages;
 use crate::data::flush::plan::first_unreached_block;
+use crate::data::inline::move_out;
 use crate::data::sync::fsync_file;
 use crate::data::write::{clear_tail, cut, size_limit, touch_mtime};
 use crate::error::{FsError, Result};
@@ -163,6 +164,10 @@ impl crate::Volume {
             return Err(FsError::NotSupported(
                 "atomic writes need sync=eager, whose log takes file data".into(),
             ));
+        }
+        {
+            let _exclusive = inode.rwsem.write();
+            move_out(&self.0, inode)?;
         }
         if inode.has_atomic.swap(true, Ordering::AcqRel) {
             return Err(FsError::Busy);

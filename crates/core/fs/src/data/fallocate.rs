@@ -21,6 +21,7 @@ use crate::data::Files;
 use crate::data::blocks::{check_regular, zero_partial};
 use crate::data::flush::file::{write_back, write_delayed};
 use crate::data::flush::plan::first_unreached_block;
+use crate::data::inline::move_out;
 use crate::data::truncate::{finish_change, prepare_extension, set_larger_size};
 use crate::data::write::size_limit;
 use crate::error::{FsError, Result};
@@ -82,13 +83,17 @@ impl crate::Volume {
             return Err(FsError::invalid("fallocate of an empty range"));
         }
         let _exclusive = inode.rwsem.write();
-        let (has_extents, size) = {
+        {
             let st = inode.state.read();
             if st.raw.i_flags & flags::IMMUTABLE != 0
                 || (st.raw.i_flags & flags::APPEND != 0 && mode != FallocateMode::KeepSize)
             {
                 return Err(FsError::Perm);
             }
+        }
+        move_out(files, inode)?;
+        let (has_extents, size) = {
+            let st = inode.state.read();
             (st.raw.i_flags & flags::EXTENTS != 0, st.size)
         };
         let end = offset.checked_add(len).ok_or(FsError::TooBig)?;

@@ -20,6 +20,7 @@ pub(crate) mod engine;
 pub(crate) mod evict;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
+pub(crate) mod inline;
 pub(crate) mod read;
 pub(crate) mod relaxed;
 pub(crate) mod relocate;

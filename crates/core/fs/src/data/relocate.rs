@@ -22,6 +22,7 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::flush::file::write_back;
+use crate::data::inline::move_out;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, Lifetime};
 use crate::inode::Inodes;
@@ -51,6 +52,7 @@ enum Piece {
 
 pub(crate) fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
     let _rwsem = inode.rwsem.write();
+    move_out(files, inode)?;
     let (has_extents, size) = {
         let st = inode.state.read();
         (st.raw.is_file() && st.raw.has_flag(flags::EXTENTS), st.size)

@@ -22,12 +22,14 @@ use syncline_ondisk::inode::flags;
 use crate::data::Files;
 use crate::data::blocks::check_regular;
 use crate::data::flush::file::write_back;
+use crate::data::inline::{move_out, shrink_inline};
 use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range};
+use crate::inode::inline::is_inline;
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
@@ -74,7 +76,7 @@ pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Resu
 }
 
 /// Shrinks a file, or frees its blocks behind the end. The caller holds `rwsem`.
-fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+fn shrink_file(inodes: &Files, inode: &Inode, size: u64) -> Result<()> {
     let _room = inodes.reserve_room(FREE_ROOM)?;
     let (change, _io) = inodes.pages.change_with(&inode.io);
     clear_tail(inodes, inode, size)?;
@@ -147,15 +149,19 @@ impl crate::Volume {
             if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
                 return Err(FsError::Perm);
             }
-            if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
+            let has_extents = st.raw.i_flags & flags::EXTENTS != 0;
+            if size > size_limit(files, has_extents || is_inline(&st)) {
                 return Err(FsError::TooBig);
             }
             st.size
         };
         if size <= old {
             // Also where it stays: blocks behind the end go.
-            return shrink_file(files, inode, size);
+            let inline = is_inline(&inode.state.read());
+            let shrink = if inline { shrink_inline } else { shrink_file };
+            return shrink(files, inode, size);
         }
+        move_out(files, inode)?;
         prepare_extension(files, inode, old)?;
         let _room = files.reserve_room(1)?;
         set_larger_size(files, inode, size)

@@ -26,6 +26,7 @@ use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_rang
 #[cfg(doc)]
 use crate::data::engine::Engine;
 use crate::data::evict::make_room;
+use crate::data::inline::move_out;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
 use crate::error::{FsError, Result};
@@ -97,7 +98,7 @@ fn before_write(files: &Files, inode: &Inode) -> Result<()> {
 
 /// Writes under `rwsem`.
 fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
-    let (size, limit) = {
+    {
         let st = inode.state.read();
         check_regular_mode(st.raw.i_mode)?;
         if st.raw.i_flags & flags::IMMUTABLE != 0
@@ -105,11 +106,15 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
         {
             return Err(FsError::Perm);
         }
-        (st.size, size_limit(files, st.raw.i_flags & flags::EXTENTS != 0))
-    };
+    }
     if data.is_empty() {
         return Ok(0);
     }
+    move_out(files, inode)?;
+    let (size, limit) = {
+        let st = inode.state.read();
+        (st.size, size_limit(files, st.raw.i_flags & flags::EXTENTS != 0))
+    };
     let room = limit.checked_sub(offset).filter(|room| *room > 0).ok_or(FsError::TooBig)?;
     let data = &data[..room.min(data.len() as u64) as usize];
     touch_mtime(files, inode)?;

@@ -8,6 +8,7 @@ use syncline_ondisk::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use crate::error::Result;
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
+use crate::inode::inline::is_inline;
 use crate::inode::table::write_inode;
 use crate::map::extents::search::is_hole;
 use crate::map::extents::volume::{unmap_blocks, unmap_credits};
@@ -28,6 +29,9 @@ pub(crate) const FREE_ROOM: u32 = UNMAP_CREDITS + 16;
 /// Corruption, I/O; [`crate::FsError::NoSpace`] for a hole whose edge needs an index block. What
 /// was freed until then is consistent.
 pub(crate) fn free_range(inodes: &Inodes, inode: &Inode, from: u32, to: u32) -> Result<()> {
+    if is_inline(&inode.state.read()) {
+        return Ok(());
+    }
     let mut to = to;
     while to > from {
         let credits = {

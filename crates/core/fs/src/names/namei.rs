@@ -34,7 +34,7 @@ use crate::inode::table::write_inode;
 use crate::inode::times::{Stamp, keep_newer, stamp};
 use crate::names::Names;
 use crate::names::dcache::Known;
-use crate::names::dir::live::{Edit, View};
+use crate::names::dir::live::{Edit, View, make_room};
 use crate::names::dir::{self, DirEntry, Found, Probe};
 use crate::options::MtimeUpdate;
 use crate::space::ialloc::has_dir_nlink;
@@ -237,6 +237,7 @@ pub(crate) fn add_name(
     entry: (&[u8], u32, u8),
     place: Option<u32>,
 ) -> Result<()> {
+    make_room(inodes, h, dir, st, entry.0)?;
     let added = dir::insert(&mut Edit::new(inodes, h, dir, st)?, entry, place);
     if added.is_ok() {
         touch_dir(inodes, dir, st);

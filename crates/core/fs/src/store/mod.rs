@@ -91,6 +91,8 @@ pub(crate) struct Store {
     pub(crate) huge_files: bool,
     /// Features that are set when they are first needed.
     pub(crate) needed: NeededFeatures,
+    /// True if new files have extents, not block maps (`extent`).
+    pub(crate) extents: bool,
     /// True if inodes may hold their data themselves (`inline_data`).
     pub(crate) inline_data: bool,
     /// Blocks of the orphan file and the seed of their checksums.
@@ -142,6 +144,7 @@ impl Store {
             dir_format: DirConstants::new(&sb),
             huge_files: sb.s_feature_ro_compat.contains(RoCompatFeatures::HUGE_FILE),
             needed: NeededFeatures::new(&sb),
+            extents: sb.s_feature_incompat.contains(IncompatFeatures::EXTENTS),
             inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),

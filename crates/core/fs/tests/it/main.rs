@@ -20,6 +20,7 @@ mod grow;
 mod hash_flags;
 mod hot_zones;
 mod inline;
+mod inline_changes;
 mod memory;
 mod mkfs;
 mod mtime;

@@ -72,7 +72,6 @@ type Device<'a> = &'a Arc<dyn BlockDevice>;
 
 /// Features that change nothing of what is done here.
 const INCOMPAT: IncompatFeatures = IncompatFeatures::WRITABLE
-    .union(IncompatFeatures::INLINE_DATA)
     .union(IncompatFeatures::EA_INODE)
     .union(IncompatFeatures::CASEFOLD)
     .union(IncompatFeatures::ENCRYPT)

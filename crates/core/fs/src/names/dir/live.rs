@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use syncline_jbd2::Handle;
-use syncline_ondisk::dir::{Entries, salvage};
+use syncline_ondisk::dir::{DirFormat, Entries, entry_bytes, max_free, salvage};
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::{OndiskError, checksum, inline};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
-use crate::inode::inline::{inline_bytes, is_inline};
+use crate::inode::inline::{
+    become_inline_again, become_mapped, inline_bytes, is_inline, remove_inline, store_inline,
+};
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::map::extents::volume::bmap_create;
@@ -52,8 +54,8 @@ impl<'a> View<'a> {
     pub(crate) fn new(store: &'a Store, inode: &'a Inode, st: &'a InodeState) -> Result<Self> {
         let mut params = dir_params(store, inode, st)?;
         let mut inline = None;
+        params.format.tail &= !is_inline(st);
         if is_inline(st) {
-            params.format.tail = false;
             let data = inline_bytes(store, inode, st)?;
             let block = inline::dir_block(&data, inode.ino, &params.format, store.block_size());
             let block =
@@ -77,12 +79,66 @@ impl<'a> Edit<'a> {
         inode: &'a Inode,
         st: &'a mut InodeState,
     ) -> Result<Self> {
-        let params = dir_params(vol, inode, st)?;
-        if is_inline(st) {
-            return Err(FsError::NotSupported("changes of directories with inline data".into()));
-        }
+        let mut params = dir_params(vol, inode, st)?;
+        params.format.tail &= !is_inline(st);
         Ok(Edit { vol, inode, st, h, params })
     }
+}
+
+/// Entries of an inline directory, as the begin of a block.
+fn inline_area(
+    store: &Store,
+    inode: &Inode,
+    st: &InodeState,
+    params: &DirParams,
+) -> Result<Vec<u8>> {
+    let data = inline_bytes(store, inode, st)?;
+    inline::dir_area(&data, inode.ino, &params.format)
+        .map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))
+}
+
+/// Moves the entries of an inline directory to a block if it has no room for `name`; each stays at
+/// its place. For a handle with the credits of an insertion; the caller writes the inode.
+///
+/// # Errors
+/// [`FsError::NoSpace`], with nothing changed; corruption, I/O.
+pub(crate) fn make_room(
+    vol: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    name: &[u8],
+) -> Result<()> {
+    if !is_inline(st) {
+        return Ok(());
+    }
+    let params = dir_params(vol, inode, st)?;
+    let broken = |err: OndiskError| vol.found_corrupt(FsError::from(err.in_inode(inode.ino)));
+    let format = DirFormat { tail: false, ..params.format };
+    let area = inline_area(vol, inode, st, &params)?;
+    if max_free(&area, &format).map_err(broken)? >= entry_bytes(name.len()) {
+        return Ok(());
+    }
+    let data = inline_bytes(vol, inode, st)?;
+    let bytes = inline::dir_block(&data, inode.ino, &params.format, vol.block_size());
+    let bytes = bytes.map_err(broken)?;
+    let before = become_mapped(vol, st);
+    let pblk = match bmap_create(vol, h, inode, st, 0) {
+        Ok(pblk) => pblk,
+        Err(err) => {
+            become_inline_again(st, before);
+            return Err(err);
+        }
+    };
+    h.create(pblk, |block| {
+        block.copy_from_slice(&bytes);
+        store::seal(block, BlockKind::Leaf, &params);
+    })?;
+    remove_inline(vol, h, inode, st)?;
+    st.size = vol.block_size() as u64;
+    st.raw.i_size = st.size;
+    st.raw.i_flags &= !flags::INDEX;
+    Ok(())
 }
 
 /// Returns the format parameters of a directory.
@@ -237,6 +293,9 @@ impl DirRead for Edit<'_> {
         self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
     }
     fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>> {
+        if is_inline(self.st) {
+            return Ok(inline_area(self.vol, self.inode, self.st, &self.params)?.into());
+        }
         Ok(dir_block(self.vol, (self.inode, self.st), &self.params, lblk, kind)?.1)
     }
     fn broken(&self, lblk: u32, err: OndiskError) -> FsError {
@@ -251,6 +310,15 @@ impl DirWrite for Edit<'_> {
         kind: BlockKind,
         f: impl FnOnce(&mut [u8]) -> std::result::Result<(), OndiskError>,
     ) -> Result<()> {
+        if is_inline(self.st) {
+            let mut area = inline_area(self.vol, self.inode, self.st, &self.params)?;
+            let changed =
+                f(&mut area).and_then(|()| inline::from_dir_area(area, &self.params.format));
+            let data = changed.map_err(|err| {
+                self.vol.found_corrupt(FsError::from(err.in_inode(self.inode.ino)))
+            })?;
+            return store_inline(self.vol, self.h, self.inode, self.st, &data);
+        }
         // Read through the cache first: a block that is not there is checked before it is changed.
         // The root of an index that is being made is still a leaf when it comes here.
         let loaded = if self.indexed() { kind } else { BlockKind::Leaf };
