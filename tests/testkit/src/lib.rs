@@ -11,6 +11,7 @@
 //!   mounted    a FUSE mount that a child of the test serves
 //!   program    a program of this repository, for tests of what starts it
 //!   browser    headless Chromium: what a page shows
+//!   verity     files with fs-verity, without the kernel
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //!   crash      power-cut device and explorer of crash states
 //!   posix      conformance suite for any directory; the program `syncline-posix` runs it
@@ -43,6 +44,7 @@ mod program;
 mod rng;
 mod tree;
 mod uring;
+mod verity;
 
 pub use browser::look;
 pub use dir::DirTree;
@@ -57,3 +59,4 @@ pub use program::program;
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};
 pub use uring::UringOffer;
+pub use verity::Seal;

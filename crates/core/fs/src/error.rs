@@ -33,6 +33,15 @@ pub enum FsError {
         /// The broken rule.
         what: String,
     },
+    /// A file with fs-verity does not have the contents that were sealed, or its tree is damaged
+    /// (EIO). Nothing of the damaged block is read.
+    #[error("verity: {what} (inode {inode}); restore the file from a copy")]
+    Verity {
+        /// Inode number.
+        inode: u32,
+        /// What differs.
+        what: String,
+    },
     /// A feature that this volume does not handle (EOPNOTSUPP at mount).
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -92,7 +101,7 @@ pub enum FsError {
         limit_bytes: u64,
     },
     /// EPERM.
-    #[error("the operation is not permitted on this file (immutable or append-only)")]
+    #[error("the operation is not permitted on this file (immutable, append-only, verity)")]
     Perm,
     /// EBUSY.
     #[error("the resource is busy")]
@@ -132,7 +141,7 @@ impl FsError {
     /// Linux's errno for this error.
     pub fn errno(&self) -> i32 {
         match self {
-            FsError::Io(_) => 5,
+            FsError::Io(_) | FsError::Verity { .. } => 5,
             FsError::Corrupt { .. } => 117,
             FsError::Unsupported(_) | FsError::NotSupported(_) => 95,
             FsError::Latched(_) => 5,

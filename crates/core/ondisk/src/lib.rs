@@ -4,7 +4,8 @@
 //!  device bytes ── superblock ── geometry ── group descriptors ── bitmaps
 //!                                \── inodes ── extent nodes / block maps ── file blocks
 //!                                          ├── dir, htree, orphan_file   blocks of files
-//!                                          └── xattr, inline             in the inode or a block
+//!                                          ├── xattr, inline             in the inode or a block
+//!                                          └── verity                    behind the end of a file
 //!  journal inode ── jbd2: superblock, descriptor, revoke, commit
 //!                └─ fast_commit: tags behind the log
 //! ```
@@ -45,6 +46,7 @@ pub mod orphan_file;
 pub mod packed;
 pub mod run_time;
 pub mod superblock;
+pub mod verity;
 pub mod write_log;
 pub mod xattr;
 

@@ -49,4 +49,5 @@ mod times;
 mod torn_pages;
 mod tree;
 mod trim;
+mod verity;
 mod whiteout;
