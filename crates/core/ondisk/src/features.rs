@@ -2,9 +2,8 @@
 //!
 //! Every bit has one of three classes. An unknown or unhandled *compat* bit is harmless, a
 //! *ro_compat* bit allows read-only mounts, an *incompat* bit forbids any. [`check`] answers what
-//! may be done with a file system; it refuses by name. A few features are refused outright although
-//! their class would allow reading (bigalloc), and a few incompat ones are read correctly
-//! but not written. Tested here, one case per refusal.
+//! may be done with a file system; it refuses by name. A few incompat ones are read correctly but
+//! not written. Tested here, one case per refusal.
 
 use crate::error::{OndiskError, Result};
 
@@ -217,9 +216,6 @@ impl RoCompatFeatures {
             | Self::VERITY.0
             | Self::ORPHAN_PRESENT.0,
     );
-
-    /// Refused although the class would allow reading.
-    pub const REFUSED: Self = Self::BIGALLOC;
 }
 
 /// Access that the features of a file system allow.
@@ -248,8 +244,7 @@ impl FeatureCheck {
 /// the external journal (`Superblock::check_features` does both).
 pub fn check(incompat: IncompatFeatures, ro_compat: RoCompatFeatures) -> Result<FeatureCheck> {
     let readable = IncompatFeatures::WRITABLE.union(IncompatFeatures::READABLE);
-    let mut refused: Vec<String> = incompat.without(readable).names().collect();
-    refused.extend(RoCompatFeatures(ro_compat.0 & RoCompatFeatures::REFUSED.0).names());
+    let refused: Vec<String> = incompat.without(readable).names().collect();
     if incompat.contains(IncompatFeatures::WRITE_LOG) {
         return Err(OndiskError::unsupported(
             "write_log",
@@ -295,11 +290,10 @@ mod tests {
 
     #[test]
     fn refused_features_are_named() {
-        let cases: [(u32, u32, &str); 8] = [
+        let cases: [(u32, u32, &str); 7] = [
             (0x4000_0000, 0, "write_log"),
             (0x1_0000, 0, "encrypt"),
             (0x2_0000, 0, "casefold"),
-            (0, 0x200, "bigalloc"),
             (0x8, 0, "journal_dev"),
             (0x1, 0, "compression"),
             (0x1000, 0, "dirdata"),
@@ -315,8 +309,9 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 7] = [
+        let cases: [(u32, u32, &str); 8] = [
             (0x8000, 0, "inline_data"),
+            (0, 0x200, "bigalloc"),
             (0x400, 0, "ea_inode"),
             (0x100, 0, "mmp"),
             (0, 0x100, "quota"),

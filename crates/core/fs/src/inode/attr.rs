@@ -157,14 +157,15 @@ impl crate::Volume {
         let space: &Space = &self.0;
         let total = {
             let sb = space.sb.lock();
-            sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
+            let overhead = u64::from(sb.s_overhead_clusters) << space.geo.cluster_bits;
+            sb.s_blocks_count.saturating_sub(overhead)
         };
         let free_space = space.balloc.counts();
         StatFs {
             block_size: space.geo.block_size as u32,
             blocks: total,
-            blocks_free: free_space.free,
-            blocks_available: free_space.available,
+            blocks_free: free_space.free << space.geo.cluster_bits,
+            blocks_available: free_space.available << space.geo.cluster_bits,
             files: u64::from(space.geo.inodes_count),
             files_free: space.ialloc.free_inodes(),
             name_len: 255,

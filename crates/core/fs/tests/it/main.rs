@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bed;
+mod bigalloc;
 mod build;
 mod check;
 mod check_kinds;
