@@ -103,6 +103,9 @@ pub enum FsError {
     /// EPERM.
     #[error("the operation is not permitted on this file (immutable, append-only, verity)")]
     Perm,
+    /// ENOKEY.
+    #[error("the file is encrypted; mount the image with the kernel's ext4, and add the key")]
+    NoKey,
     /// EBUSY.
     #[error("the resource is busy")]
     Busy,
@@ -160,6 +163,7 @@ impl FsError {
             FsError::ArgumentTooBig => 7,
             FsError::TooBig | FsError::AtomicTooBig { .. } => 27,
             FsError::Perm => 1,
+            FsError::NoKey => 126,
             FsError::Busy => 16,
             FsError::Loop => 40,
             FsError::CrossDevice => 18,

@@ -147,11 +147,12 @@ impl Geometry {
 
     fn check_groups(sb: &Superblock, bits_per_block: u64, cluster_bits: u32) -> Result<()> {
         let (bpg, cpg) = (sb.s_blocks_per_group, sb.s_clusters_per_group);
-        if cpg == 0 || cpg % 8 != 0 || u64::from(cpg) > bits_per_block {
-            return bad(0x24, format!("{cpg} clusters per group is out of range"));
+        let most = bits_per_block << cluster_bits;
+        if bpg == 0 || bpg % (8 << cluster_bits) != 0 || u64::from(bpg) > most {
+            return bad(0x20, format!("{bpg} blocks per group is out of range"));
         }
         if u64::from(bpg) != u64::from(cpg) << cluster_bits {
-            return bad(0x20, format!("{bpg} blocks per group differ from {cpg} clusters"));
+            return bad(0x24, format!("{cpg} clusters per group differ from {bpg} blocks"));
         }
         let ipg = sb.s_inodes_per_group;
         if ipg == 0 || ipg % 8 != 0 || u64::from(ipg) > bits_per_block {
@@ -202,6 +203,13 @@ impl Geometry {
     #[must_use]
     pub fn group_clusters(&self, group: u32) -> u32 {
         self.group_blocks(group).div_ceil(1 << self.cluster_bits)
+    }
+
+    /// Bytes of a cluster.
+    #[inline]
+    #[must_use]
+    pub fn cluster_bytes(&self) -> usize {
+        self.block_size << self.cluster_bits
     }
 
     /// Clusters in a full group.

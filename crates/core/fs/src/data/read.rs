@@ -51,7 +51,7 @@ impl crate::Volume {
     ///
     /// # Errors
     /// [`FsError::Perm`], also for an immutable file and for one that is append-only, unless the
-    /// program appends; [`FsError::Verity`], I/O.
+    /// program appends; [`FsError::NoKey`] for an encrypted file, [`FsError::Verity`], I/O.
     pub fn check_open(&self, inode: &InodeRef, writes: bool, appends: bool) -> Result<()> {
         let (flags, is_file) = {
             let st = inode.state.read();
@@ -60,6 +60,9 @@ impl crate::Volume {
         let fixed = flags & flags::IMMUTABLE != 0 || flags & flags::APPEND != 0 && !appends;
         if writes && (fixed || is_file && flags & flags::VERITY != 0) {
             return Err(FsError::Perm);
+        }
+        if is_file && flags & flags::ENCRYPT != 0 {
+            return Err(FsError::NoKey);
         }
         if is_file && flags & flags::VERITY != 0 {
             descriptor(&self.0, inode, &|lblk| load_unchecked(&self.0, inode, lblk))?;
@@ -113,6 +116,9 @@ fn read_shared(
 ) -> Result<usize> {
     let (size, inline, verity) = {
         let st = inode.state.read();
+        if st.raw.has_flag(flags::ENCRYPT) {
+            return Err(FsError::NoKey);
+        }
         (st.size, is_inline(&st), is_verity(&st))
     };
     let len = size.saturating_sub(offset).min(into.len() as u64) as usize;

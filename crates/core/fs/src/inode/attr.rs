@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline_ondisk::device_number::makedev;
-use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, flags};
+use syncline_ondisk::nokey;
 
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
@@ -126,6 +127,11 @@ impl crate::Volume {
         let block_size = self.0.geo.block_size;
         // As `ext4_file_getattr`: what takes no blocks is taken for a hole by programs that copy.
         let inline = if raw.is_file() && is_inline(st) { st.size.div_ceil(512) } else { 0 };
+        // As `fscrypt_symlink_getattr`: the length of the target as it is shown.
+        let size = match raw.is_symlink() && raw.has_flag(flags::ENCRYPT) {
+            true => nokey::shown_len(st.size.saturating_sub(2)),
+            false => st.size,
+        };
         let delayed = st.reserved_blocks * (block_size as u64 / 512);
         Attr {
             ino: inode.ino,
@@ -133,7 +139,7 @@ impl crate::Volume {
             uid: raw.i_uid,
             gid: raw.i_gid,
             nlink: u32::from(raw.i_links_count),
-            size: st.size,
+            size,
             blocks: raw.sectors(block_size).saturating_add(delayed).saturating_add(inline),
             blksize: block_size as u32,
             rdev: match raw.i_mode & S_IFMT {

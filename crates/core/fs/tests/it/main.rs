@@ -10,6 +10,7 @@ mod crowd;
 mod crowd_crash;
 mod ea_inode;
 mod eager;
+mod encrypt;
 mod fast_commit;
 mod features;
 mod file_io;
