@@ -37,6 +37,8 @@ pub struct ImageSpec {
     pub journal_size_mib: Option<u32>,
     /// Blocks per group, if not the default.
     pub blocks_per_group: Option<u32>,
+    /// Cluster size in bytes (`-C`), with the feature `bigalloc`.
+    pub cluster_size_bytes: Option<u32>,
     /// More `-E` options, without a leading comma.
     pub extended: String,
     /// A directory whose contents are copied into the new image.
@@ -54,6 +56,7 @@ impl Default for ImageSpec {
             inode_count: None,
             journal_size_mib: None,
             blocks_per_group: None,
+            cluster_size_bytes: None,
             extended: String::new(),
             contents: None,
         }
@@ -98,6 +101,9 @@ impl ImageSpec {
         }
         if let Some(blocks) = self.blocks_per_group {
             option("-g", blocks.to_string());
+        }
+        if let Some(size) = self.cluster_size_bytes {
+            option("-C", size.to_string());
         }
         if let Some(dir) = &self.contents {
             arguments.push("-d".into());

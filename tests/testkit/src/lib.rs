@@ -11,6 +11,8 @@
 //!   mounted    a FUSE mount that a child of the test serves
 //!   program    a program of this repository, for tests of what starts it
 //!   browser    headless Chromium: what a page shows
+//!   verity     files with fs-verity, without the kernel
+//!   fscrypt    encrypted directories of the running kernel
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //!   crash      power-cut device and explorer of crash states
 //!   posix      conformance suite for any directory; the program `syncline-posix` runs it
@@ -32,6 +34,7 @@ mod browser;
 pub mod crash;
 mod dir;
 mod env;
+mod fscrypt;
 mod generate;
 mod image;
 mod judge;
@@ -43,10 +46,12 @@ mod program;
 mod rng;
 mod tree;
 mod uring;
+mod verity;
 
 pub use browser::look;
 pub use dir::DirTree;
 pub use env::{FuzzRounds, Need, require, scratch_dir, skip};
+pub use fscrypt::encrypt_dir;
 pub use generate::{TreeOptions, gen_changes, gen_tree};
 pub use image::{ImageSpec, TempImage, debugfs, files_in_time, files_of, mkfs, tiny_ext4};
 pub use judge::{e2fsck_clean, e2fsck_preen};
@@ -57,3 +62,4 @@ pub use program::program;
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};
 pub use uring::UringOffer;
+pub use verity::Seal;

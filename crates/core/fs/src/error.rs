@@ -33,6 +33,15 @@ pub enum FsError {
         /// The broken rule.
         what: String,
     },
+    /// A file with fs-verity does not have the contents that were sealed, or its tree is damaged
+    /// (EIO). Nothing of the damaged block is read.
+    #[error("verity: {what} (inode {inode}); restore the file from a copy")]
+    Verity {
+        /// Inode number.
+        inode: u32,
+        /// What differs.
+        what: String,
+    },
     /// A feature that this volume does not handle (EOPNOTSUPP at mount).
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -92,8 +101,11 @@ pub enum FsError {
         limit_bytes: u64,
     },
     /// EPERM.
-    #[error("the operation is not permitted on this file (immutable or append-only)")]
+    #[error("the operation is not permitted on this file (immutable, append-only, verity)")]
     Perm,
+    /// ENOKEY.
+    #[error("the file is encrypted; mount the image with the kernel's ext4, and add the key")]
+    NoKey,
     /// EBUSY.
     #[error("the resource is busy")]
     Busy,
@@ -132,7 +144,7 @@ impl FsError {
     /// Linux's errno for this error.
     pub fn errno(&self) -> i32 {
         match self {
-            FsError::Io(_) => 5,
+            FsError::Io(_) | FsError::Verity { .. } => 5,
             FsError::Corrupt { .. } => 117,
             FsError::Unsupported(_) | FsError::NotSupported(_) => 95,
             FsError::Latched(_) => 5,
@@ -151,6 +163,7 @@ impl FsError {
             FsError::ArgumentTooBig => 7,
             FsError::TooBig | FsError::AtomicTooBig { .. } => 27,
             FsError::Perm => 1,
+            FsError::NoKey => 126,
             FsError::Busy => 16,
             FsError::Loop => 40,
             FsError::CrossDevice => 18,

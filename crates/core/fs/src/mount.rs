@@ -450,7 +450,7 @@ fn put_superblock(space: &Space) -> Result<()> {
         if let Some(found) = space.found.lock().take() {
             sb.note_errors(&found);
         }
-        sb.s_free_blocks_count = space.balloc.free_blocks();
+        sb.s_free_blocks_count = space.balloc.free_blocks() << space.geo.cluster_bits;
         sb.s_free_inodes_count = space.ialloc.free_inodes() as u32;
         sb.encode_into(&mut bytes)?;
     }

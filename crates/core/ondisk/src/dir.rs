@@ -140,6 +140,17 @@ impl Dirent<'_> {
         !self.name.is_empty() && !self.name.iter().any(|b| *b == b'/' || *b == 0)
     }
 
+    /// Hash and minor hash behind the name in `block`, which entries of encrypted directories that
+    /// fold case hold; 0 where there is no room for them.
+    #[must_use]
+    pub fn stored_hash(&self, block: &[u8]) -> [u32; 2] {
+        let at = entry_bytes(self.name.len());
+        if self.rec_len < at + 8 {
+            return [0; 2];
+        }
+        [le32(block, self.offset + at), le32(block, self.offset + at + 4)]
+    }
+
     /// Bytes of the entry that its name does not need (all of a free one).
     fn free_bytes(&self) -> usize {
         if self.inode == 0 { self.rec_len } else { self.rec_len - entry_bytes(self.name.len()) }

@@ -22,11 +22,15 @@ pub enum HashVersion {
     HalfMd4Unsigned,
     /// 5: TEA, unsigned chars.
     TeaUnsigned,
+    /// 6: SipHash with a key that is not known here; entries hold the hash of their name
+    /// (`encrypt` and `casefold`).
+    SipHash,
 }
 
 impl HashVersion {
     /// The hash that a root's or superblock's byte means. `unsigned` is the superblock's flag and
-    /// applies to the first three. Unsupported: anything else (6 is SipHash, for casefold+encrypt).
+    /// applies to the first three. Unsupported: anything else (6 is SipHash, which only encrypted
+    /// directories that fold case have).
     pub fn from_disk(version: u8, unsigned: bool) -> Result<Self> {
         Ok(match (version, unsigned) {
             (0, false) => Self::Legacy,
@@ -44,13 +48,14 @@ impl HashVersion {
         })
     }
 
-    /// The byte for a root or the superblock: 0, 1 or 2.
+    /// The byte for a root or the superblock: 0, 1, 2 or 6.
     #[must_use]
     pub fn to_disk(self) -> u8 {
         match self {
             Self::Legacy | Self::LegacyUnsigned => 0,
             Self::HalfMd4 | Self::HalfMd4Unsigned => 1,
             Self::Tea | Self::TeaUnsigned => 2,
+            Self::SipHash => 6,
         }
     }
 
@@ -77,7 +82,7 @@ pub struct NameHash {
     pub minor: u32,
 }
 
-/// Hash of `name` (`ext4fs_dirhash`).
+/// Hash of `name` (`ext4fs_dirhash`); 0 for SipHash, which entries hold.
 #[must_use]
 pub fn hash(kind: &HashKind, name: &[u8]) -> NameHash {
     let unsigned = kind.version.is_unsigned();
@@ -103,6 +108,7 @@ pub fn hash(kind: &HashKind, name: &[u8]) -> NameHash {
             }
             (buf[0], buf[1])
         }
+        HashVersion::SipHash => (0, 0),
     };
     let major = major & !1;
     // 0xfffffffe is readdir's end-of-directory mark.

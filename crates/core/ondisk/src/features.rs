@@ -2,9 +2,8 @@
 //!
 //! Every bit has one of three classes. An unknown or unhandled *compat* bit is harmless, a
 //! *ro_compat* bit allows read-only mounts, an *incompat* bit forbids any. [`check`] answers what
-//! may be done with a file system; it refuses by name. A few features are refused outright although
-//! their class would allow reading (verity, bigalloc), and a few incompat ones are read correctly
-//! but not written. Tested here, one case per refusal.
+//! may be done with a file system; it refuses by name. A few incompat ones are read correctly but
+//! not written. Tested here, one case per refusal.
 
 use crate::error::{OndiskError, Result};
 
@@ -200,7 +199,7 @@ impl IncompatFeatures {
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.
-    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0);
+    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0);
 }
 
 impl RoCompatFeatures {
@@ -215,11 +214,9 @@ impl RoCompatFeatures {
             | Self::DIR_NLINK.0
             | Self::EXTRA_ISIZE.0
             | Self::METADATA_CSUM.0
+            | Self::VERITY.0
             | Self::ORPHAN_PRESENT.0,
     );
-
-    /// Refused although the class would allow reading.
-    pub const REFUSED: Self = Self(Self::BIGALLOC.0 | Self::VERITY.0);
 }
 
 /// Access that the features of a file system allow.
@@ -248,8 +245,7 @@ impl FeatureCheck {
 /// the external journal (`Superblock::check_features` does both).
 pub fn check(incompat: IncompatFeatures, ro_compat: RoCompatFeatures) -> Result<FeatureCheck> {
     let readable = IncompatFeatures::WRITABLE.union(IncompatFeatures::READABLE);
-    let mut refused: Vec<String> = incompat.without(readable).names().collect();
-    refused.extend(RoCompatFeatures(ro_compat.0 & RoCompatFeatures::REFUSED.0).names());
+    let refused: Vec<String> = incompat.without(readable).names().collect();
     if incompat.contains(IncompatFeatures::WRITE_LOG) {
         return Err(OndiskError::unsupported(
             "write_log",
@@ -290,17 +286,14 @@ mod tests {
     #[test]
     fn defaults_are_writable() {
         assert_eq!(answer(0x2c2, 0x46b), Ok(FeatureCheck::ReadWrite));
-        assert_eq!(answer(0x22c6, 0x1_046b), Ok(FeatureCheck::ReadWrite));
+        assert_eq!(answer(0x22c6, 0x1_846b), Ok(FeatureCheck::ReadWrite));
     }
 
     #[test]
     fn refused_features_are_named() {
-        let cases: [(u32, u32, &str); 9] = [
+        let cases: [(u32, u32, &str); 6] = [
             (0x4000_0000, 0, "write_log"),
-            (0x1_0000, 0, "encrypt"),
             (0x2_0000, 0, "casefold"),
-            (0, 0x8000, "verity"),
-            (0, 0x200, "bigalloc"),
             (0x8, 0, "journal_dev"),
             (0x1, 0, "compression"),
             (0x1000, 0, "dirdata"),
@@ -316,8 +309,10 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 7] = [
+        let cases: [(u32, u32, &str); 9] = [
             (0x8000, 0, "inline_data"),
+            (0x1_0000, 0, "encrypt"),
+            (0, 0x200, "bigalloc"),
             (0x400, 0, "ea_inode"),
             (0x100, 0, "mmp"),
             (0, 0x100, "quota"),

@@ -15,7 +15,7 @@
 //! `tests/it/images.rs`.
 
 use crate::error::{OndiskError, Result};
-use crate::features::IncompatFeatures;
+use crate::features::{IncompatFeatures, RoCompatFeatures};
 use crate::superblock::Superblock;
 
 const WHAT: &str = "superblock";
@@ -23,6 +23,8 @@ const WHAT: &str = "superblock";
 const MIN_DESC_SIZE_64BIT: usize = 64;
 const MIN_DESC_SIZE: usize = 32;
 const MAX_DESC_SIZE: usize = 1024;
+/// Largest `s_log_cluster_size`.
+const MAX_LOG_CLUSTER_SIZE: u32 = 19;
 
 /// Sizes and layout of a file system. Blocks are absolute file system block numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +37,9 @@ pub struct Geometry {
     pub blocks_count: u64,
     /// First block of group 0.
     pub first_data_block: u32,
-    /// Blocks in a full group; a multiple of 8, at most 8 * block size.
+    /// log2 of the blocks of a cluster (`bigalloc`); 0 without.
+    pub cluster_bits: u32,
+    /// Blocks in a full group: clusters of a multiple of 8, at most 8 * block size.
     pub blocks_per_group: u32,
     /// Inodes in a group; a multiple of 8, at most 8 * block size.
     pub inodes_per_group: u32,
@@ -82,11 +86,9 @@ impl Geometry {
             log => return bad(0x18, format!("block size 2^{log} KiB is above 64 KiB")),
         };
         let block_size = 1usize << block_bits;
-        if sb.s_log_cluster_size != sb.s_log_block_size {
-            return bad(0x1c, "cluster size differs from block size without bigalloc".into());
-        }
+        let cluster_bits = cluster_bits(sb)?;
         let bits_per_block = (block_size as u64 * 8).min(u64::from(u32::MAX));
-        Self::check_groups(sb, bits_per_block)?;
+        Self::check_groups(sb, bits_per_block, cluster_bits)?;
         let inode_size = sb.inode_size();
         if !(128..=block_size).contains(&inode_size) || !inode_size.is_power_of_two() {
             return bad(0x58, format!("inode size {inode_size} is not a power of two in range"));
@@ -121,6 +123,7 @@ impl Geometry {
             block_bits,
             blocks_count: sb.s_blocks_count,
             first_data_block: sb.s_first_data_block,
+            cluster_bits,
             blocks_per_group: sb.s_blocks_per_group,
             inodes_per_group: ipg,
             inodes_count: sb.s_inodes_count,
@@ -142,19 +145,20 @@ impl Geometry {
         Ok(geometry)
     }
 
-    fn check_groups(sb: &Superblock, bits_per_block: u64) -> Result<()> {
-        let bpg = sb.s_blocks_per_group;
-        if bpg == 0 || bpg % 8 != 0 || u64::from(bpg) > bits_per_block {
+    fn check_groups(sb: &Superblock, bits_per_block: u64, cluster_bits: u32) -> Result<()> {
+        let (bpg, cpg) = (sb.s_blocks_per_group, sb.s_clusters_per_group);
+        let most = bits_per_block << cluster_bits;
+        if bpg == 0 || bpg % (8 << cluster_bits) != 0 || u64::from(bpg) > most {
             return bad(0x20, format!("{bpg} blocks per group is out of range"));
         }
-        if sb.s_clusters_per_group != bpg {
-            return bad(0x24, "clusters per group differ from blocks per group".into());
+        if u64::from(bpg) != u64::from(cpg) << cluster_bits {
+            return bad(0x24, format!("{cpg} clusters per group differ from {bpg} blocks"));
         }
         let ipg = sb.s_inodes_per_group;
         if ipg == 0 || ipg % 8 != 0 || u64::from(ipg) > bits_per_block {
             return bad(0x28, format!("{ipg} inodes per group is out of range"));
         }
-        let first: u32 = if sb.s_log_block_size == 0 { 1 } else { 0 };
+        let first = u32::from(sb.s_log_block_size == 0 && cluster_bits == 0);
         if sb.s_first_data_block != first {
             return bad(0x14, format!("first data block is {}", sb.s_first_data_block));
         }
@@ -194,7 +198,35 @@ impl Geometry {
         u32::try_from(left).unwrap_or(u32::MAX).min(self.blocks_per_group)
     }
 
-    /// Group and bit of a block. `None`: before the first or past the last block.
+    /// Number of clusters in group `group`, bits of its block bitmap.
+    #[inline]
+    #[must_use]
+    pub fn group_clusters(&self, group: u32) -> u32 {
+        self.group_blocks(group).div_ceil(1 << self.cluster_bits)
+    }
+
+    /// Bytes of a cluster.
+    #[inline]
+    #[must_use]
+    pub fn cluster_bytes(&self) -> usize {
+        self.block_size << self.cluster_bits
+    }
+
+    /// Clusters in a full group.
+    #[inline]
+    #[must_use]
+    pub fn clusters_per_group(&self) -> u32 {
+        self.blocks_per_group >> self.cluster_bits
+    }
+
+    /// Group of a block, and its bit in the bitmap there. `None`: as [`Geometry::block_group`].
+    #[inline]
+    #[must_use]
+    pub fn block_bit(&self, block: u64) -> Option<(u32, u32)> {
+        self.block_group(block).map(|(group, at)| (group, at >> self.cluster_bits))
+    }
+
+    /// Group of a block, and its number in it. `None`: before the first or past the last block.
     #[inline]
     #[must_use]
     pub fn block_group(&self, block: u64) -> Option<(u32, u32)> {
@@ -239,10 +271,15 @@ impl Geometry {
     #[must_use]
     pub fn desc_block(&self, sb: &Superblock, nr: u32) -> u64 {
         if nr < self.first_meta_bg {
-            return u64::from(self.first_data_block) + 1 + u64::from(nr);
+            return u64::from(self.first_data_block) + self.boot_blocks() + 1 + u64::from(nr);
         }
         let group = nr.saturating_mul(self.desc_per_block);
         self.group_first_block(group) + u64::from(sb.group_has_super(group))
+    }
+
+    /// Blocks of group 0 before the superblock: with blocks of 1 KiB in clusters block 0 is in it.
+    fn boot_blocks(&self) -> u64 {
+        u64::from(self.block_size == 1024 && self.first_data_block == 0)
     }
 
     /// Descriptor blocks in group `group` (`ext4_bg_num_gdb`), reserved ones not counted.
@@ -269,6 +306,9 @@ impl Geometry {
         if group / self.desc_per_block < self.first_meta_bg && has_super == 1 {
             count += self.reserved_gdt_blocks;
         }
+        if group == 0 {
+            count += self.boot_blocks() as u32;
+        }
         count.min(self.blocks_per_group)
     }
 
@@ -279,6 +319,24 @@ impl Geometry {
     pub fn is_valid_range(&self, start: u64, count: u64) -> bool {
         start > u64::from(self.first_data_block)
             && start.checked_add(count).is_some_and(|end| end <= self.blocks_count)
+    }
+}
+
+/// log2 of the blocks of a cluster.
+fn cluster_bits(sb: &Superblock) -> Result<u32> {
+    let (block, cluster) = (sb.s_log_block_size, sb.s_log_cluster_size);
+    if !sb.s_feature_ro_compat.contains(RoCompatFeatures::BIGALLOC) {
+        return match cluster == block {
+            true => Ok(0),
+            false => bad(0x1c, "cluster size differs from block size without bigalloc".into()),
+        };
+    }
+    if !sb.s_feature_incompat.contains(IncompatFeatures::EXTENTS) {
+        return bad(0x64, "bigalloc without extents".into());
+    }
+    match cluster.checked_sub(block).filter(|_| cluster <= MAX_LOG_CLUSTER_SIZE) {
+        Some(bits) => Ok(bits),
+        None => bad(0x1c, format!("cluster size 2^{cluster} KiB is out of range")),
     }
 }
 

@@ -219,7 +219,7 @@ impl GroupDesc {
         if !inside(self.bg_inode_table, geo.itable_blocks) {
             return fail(0x08, "inode table is outside");
         }
-        if self.bg_free_blocks_count > geo.group_blocks(group) {
+        if self.bg_free_blocks_count > geo.group_clusters(group) {
             return fail(0x0c, "more free blocks than blocks");
         }
         if self.bg_free_inodes_count > geo.inodes_per_group {
@@ -243,7 +243,7 @@ impl GroupDesc {
 
     /// Recomputes `bg_block_bitmap_csum`.
     pub fn set_block_bitmap_csum(&mut self, bitmap: &[u8], geo: &Geometry, csum: &GroupCsum) {
-        let crc = csum.of_bitmap(bitmap, geo.blocks_per_group);
+        let crc = csum.of_bitmap(bitmap, geo.clusters_per_group());
         self.bg_block_bitmap_csum = narrow(crc, geo);
     }
 
@@ -261,7 +261,7 @@ impl GroupDesc {
         geo: &Geometry,
         csum: &GroupCsum,
     ) -> Result<()> {
-        let crc = narrow(csum.of_bitmap(bitmap, geo.blocks_per_group), geo);
+        let crc = narrow(csum.of_bitmap(bitmap, geo.clusters_per_group()), geo);
         if !geo.metadata_csum
             || self.has_flag(BLOCK_UNINIT)
             || crc == narrow(self.bg_block_bitmap_csum, geo)
@@ -299,7 +299,7 @@ fn narrow(crc: u32, geo: &Geometry) -> u32 {
 
 /// Fills `bitmap` (one block) with what `BLOCK_UNINIT` stands for: the group's own superblock copy,
 /// descriptors, bitmaps and inode table are used, everything else is free, and bits past the end of
-/// the group are set (`ext4_init_block_bitmap`).
+/// the group are set (`ext4_init_block_bitmap`). A bit is a cluster.
 pub fn init_block_bitmap(
     bitmap: &mut [u8],
     sb: &Superblock,
@@ -309,7 +309,11 @@ pub fn init_block_bitmap(
 ) {
     bitmap.fill(0);
     let blocks = geo.group_blocks(group);
-    let _ = bitmap::set_range(bitmap, 0, geo.group_base_meta_blocks(sb, group).min(blocks));
+    let mut set = |from: u32, to: u32| {
+        let (from, to) = (from >> geo.cluster_bits, to.div_ceil(1 << geo.cluster_bits));
+        let _ = bitmap::set_range(bitmap, from, to - from);
+    };
+    set(0, geo.group_base_meta_blocks(sb, group).min(blocks));
     let first = geo.group_first_block(group);
     let own = [
         (desc.bg_block_bitmap, 1),
@@ -320,10 +324,10 @@ pub fn init_block_bitmap(
         let from = start.clamp(first, first + u64::from(blocks)) - first;
         let to = start.saturating_add(len).clamp(first, first + u64::from(blocks)) - first;
         if from < to {
-            let _ = bitmap::set_range(bitmap, lo32(from), lo32(to - from));
+            set(lo32(from), lo32(to));
         }
     }
-    mark_tail(bitmap, blocks);
+    mark_tail(bitmap, geo.group_clusters(group));
 }
 
 /// Fills `bitmap` (one block) with what `INODE_UNINIT` stands for: all free, and bits past the

@@ -425,20 +425,22 @@ impl Inode {
     }
 
     /// True if the target of a symbolic link is stored in `i_block`: such a link owns no blocks
-    /// except an xattr block.
+    /// except an xattr block, which takes a cluster of `cluster_size` bytes (a block without
+    /// `bigalloc`).
     #[must_use]
-    pub fn is_fast_symlink(&self, block_size: usize) -> bool {
+    pub fn is_fast_symlink(&self, cluster_size: usize) -> bool {
         if !self.is_symlink() || self.has_flag(flags::INLINE_DATA) {
             return false;
         }
-        let xattr = if self.i_file_acl == 0 { 0 } else { block_size as u64 / 512 };
-        self.sectors(block_size) == xattr && self.i_size < I_BLOCK_BYTES as u64
+        let xattr = if self.i_file_acl == 0 { 0 } else { cluster_size as u64 / 512 };
+        self.sectors(cluster_size) == xattr && self.i_size < I_BLOCK_BYTES as u64
     }
 
-    /// Target of a fast symlink. `None`: not one, or the size does not fit.
+    /// Target of a fast symlink. `None`: not one ([`Inode::is_fast_symlink`]), or the size does not
+    /// fit.
     #[must_use]
-    pub fn fast_symlink_target(&self, block_size: usize) -> Option<&[u8]> {
-        if !self.is_fast_symlink(block_size) {
+    pub fn fast_symlink_target(&self, cluster_size: usize) -> Option<&[u8]> {
+        if !self.is_fast_symlink(cluster_size) {
             return None;
         }
         self.i_block.get(..usize::try_from(self.i_size).ok()?)

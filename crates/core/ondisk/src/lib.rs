@@ -4,7 +4,9 @@
 //!  device bytes ── superblock ── geometry ── group descriptors ── bitmaps
 //!                                \── inodes ── extent nodes / block maps ── file blocks
 //!                                          ├── dir, htree, orphan_file   blocks of files
-//!                                          └── xattr, inline             in the inode or a block
+//!                                          ├── xattr, inline             in the inode or a block
+//!                                          └── verity                    behind the end of a file
+//!  encrypted directories ── nokey  names as they are shown without the key
 //!  journal inode ── jbd2: superblock, descriptor, revoke, commit
 //!                └─ fast_commit: tags behind the log
 //! ```
@@ -41,10 +43,12 @@ pub mod inline;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
+pub mod nokey;
 pub mod orphan_file;
 pub mod packed;
 pub mod run_time;
 pub mod superblock;
+pub mod verity;
 pub mod write_log;
 pub mod xattr;
 

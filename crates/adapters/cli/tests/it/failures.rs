@@ -91,12 +91,13 @@ fn unsupported_features_are_named() {
     }
     let dir = scratch();
     let text = file(dir.path(), "file", "text");
-    let encrypted = mkfs(&ImageSpec { features: "encrypt".into(), ..ImageSpec::default() });
-    let said = refused(4, &["ls", &at(encrypted.path(), "/")]);
-    assert!(said.contains("encrypt"), "{said}");
+    let unknown = mkfs(&ImageSpec::default());
+    let _ = debugfs(unknown.path(), "feature FEATURE_I24\n");
+    let said = refused(4, &["ls", &at(unknown.path(), "/")]);
+    assert!(said.contains("incompat_bit_24"), "{said}");
     // What can be said of it is said.
-    let ran = run(&["info".as_ref(), encrypted.path().as_os_str()]);
-    assert!(ran.code == 4 && ran.text().contains("encrypt"), "{ran:?}");
+    let ran = run(&["info".as_ref(), unknown.path().as_os_str()]);
+    assert!(ran.code == 4 && ran.text().contains("incompat_bit_24"), "{ran:?}");
 
     // Without a journal an image can only be read.
     let plain = mkfs(&ImageSpec { features: "^has_journal".into(), ..ImageSpec::default() });

@@ -9,6 +9,7 @@ mod copies;
 mod ctl;
 mod documents;
 mod failures;
+mod features;
 mod flashlite;
 mod generated;
 mod in_use;

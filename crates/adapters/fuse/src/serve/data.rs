@@ -1,7 +1,6 @@
 //! Open files, their contents, and syncs.
 
 use rustix::fs::OFlags;
-use syncline_fs::bits::{APPEND, IMMUTABLE};
 use syncline_fs::{FallocateMode, FsError, Result};
 
 use super::Serve;
@@ -98,11 +97,7 @@ impl WriteHow {
 pub(crate) fn open(serve: &Serve, ino: u32, how: OpenHow) -> Result<Handle> {
     serve.vol.check_running()?;
     let inode = serve.inode(ino)?;
-    let flags = serve.vol.getattr_unseen(&inode).flags;
-    let append_only = flags & APPEND != 0;
-    if how.write && (flags & IMMUTABLE != 0 || append_only && !how.append) {
-        return Err(FsError::Perm);
-    }
+    serve.vol.check_open(&inode, how.write, how.append)?;
     Ok(serve.handles.next(serve.nodes.open(&inode, how.write), how.write))
 }
 

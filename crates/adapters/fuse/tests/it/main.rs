@@ -4,6 +4,7 @@ mod affinity;
 mod atomic;
 mod bypass;
 mod contents;
+mod features;
 mod matrix;
 mod mounted;
 mod names;

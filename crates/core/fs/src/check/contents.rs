@@ -85,6 +85,10 @@ impl Checker<'_> {
         if raw.has_flag(flags::EA_INODE) {
             self.check_value_inode(slot, &mapped.runs)?;
         }
+        if raw.is_file() && raw.has_flag(flags::VERITY) && self.ro_compat(RoCompatFeatures::VERITY)
+        {
+            self.sealed.push(ino);
+        }
         if is_dir {
             self.dirs.insert(ino, Dir { runs: mapped.runs, ..Dir::default() });
         } else if self.keeps_file(ino) {

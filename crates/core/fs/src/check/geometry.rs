@@ -86,6 +86,7 @@ pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)
         block_bits: 10 + sb.s_log_block_size,
         blocks_count: sb.s_blocks_count,
         first_data_block: sb.s_first_data_block,
+        cluster_bits: sizes.cluster_bits,
         blocks_per_group: sb.s_blocks_per_group,
         inodes_per_group: sb.s_inodes_per_group,
         inodes_count: sb.s_inodes_count,

@@ -42,24 +42,13 @@ impl Checker<'_> {
         self.note(kind, at, what);
     }
 
-    /// Block 0 lies before the first group where blocks of 1 KiB have clusters (`bigalloc`).
-    fn boot_block(&self) -> u64 {
-        u64::from(self.geo.block_size == 1024 && self.geo.first_data_block == 0)
-    }
-
     /// Block of descriptor block `nr`.
     pub(super) fn desc_block(&self, nr: u32) -> u64 {
         let geo = &self.geo;
         if nr < geo.first_meta_bg && self.backup > 0 {
             return geo.group_first_block(self.backup) + 1 + u64::from(nr);
         }
-        self.primary_desc_block(nr)
-    }
-
-    /// Block of descriptor block `nr` of the primary descriptors.
-    pub(super) fn primary_desc_block(&self, nr: u32) -> u64 {
-        let at = self.geo.desc_block(&self.sb, nr);
-        if nr < self.geo.first_meta_bg { at + self.boot_block() } else { at }
+        geo.desc_block(&self.sb, nr)
     }
 
     /// The descriptor of a group; `None` if it cannot be read.
@@ -159,8 +148,7 @@ impl Checker<'_> {
             }
             let first = self.geo.group_first_block(group);
             let base = u64::from(self.geo.group_base_meta_blocks(&self.sb, group));
-            let boot = if group == 0 { self.boot_block() } else { 0 };
-            let base = (base + boot).min(self.geo.group_blocks(group).into());
+            let base = base.min(self.geo.group_blocks(group).into());
             self.mark_own(group, first, base);
         }
         for group in 0..groups {

@@ -66,6 +66,7 @@ kinds! { true:
     LARGE_FILE, "large-file-feature", "set the feature";
     ENCRYPTION, "encryption-policy", "clear the inode";
     NOT_ENCRYPTED, "encryption-policy-missing", "clear the flag";
+    VERITY, "verity-hash", "none: restore the file from a copy";
     // Blocks of an inode.
     BLOCK_MAPPED, "block-map-with-bigalloc", "make an extent tree";
     EXTENT_HEADER, "extent-header-invalid", "remove the part of the tree";

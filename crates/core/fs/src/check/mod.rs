@@ -52,6 +52,7 @@ mod mends;
 mod orphans;
 pub(crate) mod quota;
 mod report;
+mod sealed;
 mod special;
 mod superblock;
 mod system;
@@ -126,6 +127,8 @@ struct Checker<'a> {
     overlapping: BTreeSet<u32>,
     usage: Usage,
     orphans: BTreeSet<u32>,
+    /// Files with fs-verity.
+    sealed: Vec<u32>,
 }
 
 impl crate::Volume {
@@ -141,11 +144,12 @@ impl crate::Volume {
         let live = self.0.journal.get().is_some();
         let buffers = Arc::clone(&self.0.buffers);
         let device_bytes = self.0.dev.geometry().size_bytes;
-        if let Some(opened) = Opened::of_volume(sb, device_bytes, &mut report) {
-            run(buffers, opened, live, report, progress)
-        } else {
-            Ok(report)
-        }
+        let Some(opened) = Opened::of_volume(sb, device_bytes, &mut report) else {
+            return Ok(report);
+        };
+        let (mut report, sealed) = run(buffers, opened, live, report, progress);
+        sealed::check_files(self, &sealed, &mut report, progress)?;
+        Ok(report)
     }
 }
 
@@ -162,7 +166,9 @@ pub fn check_device(
     let mut report = CheckReport::default();
     let Some(opened) = Opened::of_device(&**dev, &mut report)? else { return Ok(report) };
     let buffers = cache(dev, opened.geo.block_size);
-    run(buffers, opened, false, report, progress)
+    let (mut report, sealed) = run(buffers, opened, false, report, progress);
+    sealed::check_device_files(dev, &sealed, &mut report, progress)?;
+    Ok(report)
 }
 
 fn cache(dev: &Arc<dyn BlockDevice>, block_size: usize) -> Arc<BufferCache> {
@@ -170,18 +176,19 @@ fn cache(dev: &Arc<dyn BlockDevice>, block_size: usize) -> Arc<BufferCache> {
     BufferCache::new(Arc::clone(dev), block_size, blocks)
 }
 
+/// Returns the report and the files with fs-verity.
 fn run(
     buffers: Arc<BufferCache>,
     opened: Opened,
     live: bool,
     report: CheckReport,
     progress: &mut dyn FnMut(CheckProgress) -> bool,
-) -> Result<CheckReport> {
+) -> (CheckReport, Vec<u32>) {
     let mut checker = Checker::new(buffers, opened, live, report, progress);
     if let Err(Stop::Asked) = checker.run() {
         checker.report.stopped = true;
     }
-    Ok(checker.report)
+    (checker.report, checker.sealed)
 }
 
 impl<'a> Checker<'a> {
@@ -218,6 +225,7 @@ impl<'a> Checker<'a> {
             policies: Policies::default(),
             overlapping: BTreeSet::new(),
             orphans: BTreeSet::new(),
+            sealed: Vec::new(),
         }
     }
 }

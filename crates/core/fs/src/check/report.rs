@@ -97,7 +97,7 @@ impl At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckProgress {
-    /// Current pass: `groups`, `inodes`, `directories`, `links`, `bitmaps`.
+    /// Current pass: `groups`, `inodes`, `directories`, `links`, `bitmaps`, `hashes`.
     pub stage: &'static str,
     /// Steps of the stage that are done.
     pub done: u64,

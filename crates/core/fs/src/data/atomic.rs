@@ -200,7 +200,7 @@ impl crate::Volume {
         let _shared = inode.rwsem.read();
         let limit = {
             let st = inode.state.read();
-            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND | flags::VERITY) != 0 {
                 return Err(FsError::Perm);
             }
             size_limit(files, st.raw.i_flags & flags::EXTENTS != 0)

@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use syncline_device::Plug;
 use syncline_ondisk::inode as disk;
 
+use crate::data::verity::{check_blocks, is_verity};
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
@@ -110,6 +111,32 @@ pub(crate) fn load_blocks(
     from: u64,
     to: u64,
 ) -> Result<Vec<Loaded>> {
+    let check = is_verity(&inode.state.read());
+    load(inodes, inode, (from, to), check)
+}
+
+/// A block of a file with fs-verity, without a look at hashes; `None`: a hole.
+///
+/// # Errors
+/// As [`load_blocks`].
+pub(crate) fn load_unchecked(
+    inodes: &Inodes,
+    inode: &Inode,
+    lblk: u64,
+) -> Result<Option<Arc<[u8]>>> {
+    let cached = inode.pages.lock().read(&inodes.pages, lblk);
+    if cached.is_some() {
+        return Ok(cached);
+    }
+    Ok(load(inodes, inode, (lblk, lblk + 1), false)?.pop().and_then(|block| block.data))
+}
+
+fn load(
+    inodes: &Inodes,
+    inode: &Inode,
+    (from, to): (u64, u64),
+    check: bool,
+) -> Result<Vec<Loaded>> {
     let runs = map_range(inodes, inode, from, to)?;
     let mut pages: Vec<(u64, u64, Arc<[u8]>)> = Vec::new();
     for run in runs.iter().filter(|run| run.holds_data()) {
@@ -127,6 +154,14 @@ pub(crate) fn load_blocks(
         }
         plug.submit(&*inodes.dev)?;
         inodes.pages.read.fetch_add(pages.len() as u64, Ordering::Relaxed);
+    }
+    if check {
+        let mut pages = pages.iter().peekable();
+        let page = |lblk| (lblk, pages.next_if(|page| page.0 == lblk).map(|page| &*page.2));
+        let load = |lblk| load_unchecked(inodes, inode, lblk);
+        check_blocks(inodes, inode, &load, (from..to).map(page))?;
+    }
+    if !pages.is_empty() {
         let mut tree = inode.pages.lock();
         for (lblk, _, page) in &pages {
             tree.insert_clean(&inodes.pages, *lblk, Arc::clone(page));

@@ -85,7 +85,7 @@ impl crate::Volume {
         let _exclusive = inode.rwsem.write();
         {
             let st = inode.state.read();
-            if st.raw.i_flags & flags::IMMUTABLE != 0
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::VERITY) != 0
                 || (st.raw.i_flags & flags::APPEND != 0 && mode != FallocateMode::KeepSize)
             {
                 return Err(FsError::Perm);

@@ -30,6 +30,7 @@ pub(crate) mod shutdown;
 pub(crate) mod sync;
 pub(crate) mod sync_point;
 pub(crate) mod truncate;
+pub(crate) mod verity;
 pub(crate) mod write;
 
 use std::ops::Deref;

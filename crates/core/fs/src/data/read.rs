@@ -11,9 +11,10 @@ use syncline_device::Plug;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
-use crate::data::blocks::{Loaded, check_regular, load_blocks, map_range};
+use crate::data::blocks::{Loaded, check_regular, load_blocks, load_unchecked, map_range};
 use crate::data::evict::make_room;
-use crate::error::Result;
+use crate::data::verity::{descriptor, is_verity};
+use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
 use crate::inode::inline::{is_inline, read_inline};
@@ -43,6 +44,30 @@ impl crate::Volume {
     /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
     pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         read_and(&self.0, inode, offset, into, (true, true))
+    }
+
+    /// Says if a program may open the inode (`ext4_file_open`): a file with fs-verity only for
+    /// reading, and only with a descriptor that is whole.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`], also for an immutable file and for one that is append-only, unless the
+    /// program appends; [`FsError::NoKey`] for an encrypted file, [`FsError::Verity`], I/O.
+    pub fn check_open(&self, inode: &InodeRef, writes: bool, appends: bool) -> Result<()> {
+        let (flags, is_file) = {
+            let st = inode.state.read();
+            (st.raw.i_flags, st.raw.is_file())
+        };
+        let fixed = flags & flags::IMMUTABLE != 0 || flags & flags::APPEND != 0 && !appends;
+        if writes && (fixed || is_file && flags & flags::VERITY != 0) {
+            return Err(FsError::Perm);
+        }
+        if is_file && flags & flags::ENCRYPT != 0 {
+            return Err(FsError::NoKey);
+        }
+        if is_file && flags & flags::VERITY != 0 {
+            descriptor(&self.0, inode, &|lblk| load_unchecked(&self.0, inode, lblk))?;
+        }
+        Ok(())
     }
 
     /// As [`Self::read`] for a caller with its own cache: data of large reads is not cached here.
@@ -89,9 +114,12 @@ fn read_shared(
     into: &mut [u8],
     keep: bool,
 ) -> Result<usize> {
-    let (size, inline) = {
+    let (size, inline, verity) = {
         let st = inode.state.read();
-        (st.size, is_inline(&st))
+        if st.raw.has_flag(flags::ENCRYPT) {
+            return Err(FsError::NoKey);
+        }
+        (st.size, is_inline(&st), is_verity(&st))
     };
     let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
     if inline {
@@ -102,9 +130,12 @@ fn read_shared(
     let mut done = 0;
     while done < len {
         let at = offset + done as u64;
-        if let Some(n) = read_through(files, inode, at, &mut into[done..len], keep)? {
-            done += n;
-            continue;
+        if !verity {
+            // Blocks that have to be checked go through pages.
+            if let Some(n) = read_through(files, inode, at, &mut into[done..len], keep)? {
+                done += n;
+                continue;
+            }
         }
         let first = at / block_size;
         let last = (offset + len as u64 - 1) / block_size;

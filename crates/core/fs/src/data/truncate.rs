@@ -146,7 +146,7 @@ impl crate::Volume {
         let _exclusive = inode.rwsem.write();
         let old = {
             let st = inode.state.read();
-            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND | flags::VERITY) != 0 {
                 return Err(FsError::Perm);
             }
             let has_extents = st.raw.i_flags & flags::EXTENTS != 0;

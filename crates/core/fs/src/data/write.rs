@@ -101,7 +101,7 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
     {
         let st = inode.state.read();
         check_regular_mode(st.raw.i_mode)?;
-        if st.raw.i_flags & flags::IMMUTABLE != 0
+        if st.raw.i_flags & (flags::IMMUTABLE | flags::VERITY) != 0
             || (st.raw.i_flags & flags::APPEND != 0 && offset < st.size)
         {
             return Err(FsError::Perm);

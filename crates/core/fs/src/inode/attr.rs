@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline_ondisk::device_number::makedev;
-use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, flags};
+use syncline_ondisk::nokey;
 
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
@@ -126,6 +127,11 @@ impl crate::Volume {
         let block_size = self.0.geo.block_size;
         // As `ext4_file_getattr`: what takes no blocks is taken for a hole by programs that copy.
         let inline = if raw.is_file() && is_inline(st) { st.size.div_ceil(512) } else { 0 };
+        // As `fscrypt_symlink_getattr`: the length of the target as it is shown.
+        let size = match raw.is_symlink() && raw.has_flag(flags::ENCRYPT) {
+            true => nokey::shown_len(st.size.saturating_sub(2)),
+            false => st.size,
+        };
         let delayed = st.reserved_blocks * (block_size as u64 / 512);
         Attr {
             ino: inode.ino,
@@ -133,7 +139,7 @@ impl crate::Volume {
             uid: raw.i_uid,
             gid: raw.i_gid,
             nlink: u32::from(raw.i_links_count),
-            size: st.size,
+            size,
             blocks: raw.sectors(block_size).saturating_add(delayed).saturating_add(inline),
             blksize: block_size as u32,
             rdev: match raw.i_mode & S_IFMT {
@@ -157,14 +163,15 @@ impl crate::Volume {
         let space: &Space = &self.0;
         let total = {
             let sb = space.sb.lock();
-            sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
+            let overhead = u64::from(sb.s_overhead_clusters) << space.geo.cluster_bits;
+            sb.s_blocks_count.saturating_sub(overhead)
         };
         let free_space = space.balloc.counts();
         StatFs {
             block_size: space.geo.block_size as u32,
             blocks: total,
-            blocks_free: free_space.free,
-            blocks_available: free_space.available,
+            blocks_free: free_space.free << space.geo.cluster_bits,
+            blocks_available: free_space.available << space.geo.cluster_bits,
             files: u64::from(space.geo.inodes_count),
             files_free: space.ialloc.free_inodes(),
             name_len: 255,

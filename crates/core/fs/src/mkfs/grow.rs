@@ -81,6 +81,9 @@ fn check(sb: &Superblock) -> Result<()> {
     if sb.s_feature_incompat.contains(IncompatFeatures::MMP) {
         return Err(FsError::Unsupported("growing with mmp".into()));
     }
+    if sb.s_feature_ro_compat.contains(RoCompatFeatures::BIGALLOC) {
+        return Err(FsError::Unsupported("growing with bigalloc".into()));
+    }
     check_clean(sb)
 }
 

@@ -35,6 +35,8 @@ use crate::inode::times::{Stamp, keep_newer, stamp};
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::live::{Edit, View, make_room};
+use crate::names::dir::nokey::probe_shown;
+use crate::names::dir::store::DirRead;
 use crate::names::dir::{self, DirEntry, Found, Probe};
 use crate::options::MtimeUpdate;
 use crate::space::ialloc::has_dir_nlink;
@@ -195,7 +197,11 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 /// Looks a name up in a directory whose `rwsem` the caller holds.
 pub(crate) fn probe_name(store: &Store, dir: &Inode, name: &[u8]) -> Result<Probe> {
     let st = dir.state.read();
-    dir::probe(&View::new(store, dir, &st)?, name)
+    let view = View::new(store, dir, &st)?;
+    if view.params().encrypted && !is_dot(name) {
+        return probe_shown(&view, name);
+    }
+    dir::probe(&view, name)
 }
 
 /// As [`probe_name`], for a name that must be there.

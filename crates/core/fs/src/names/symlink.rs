@@ -5,7 +5,9 @@
 //! target appear together. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::bytes::le16;
 use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};
+use syncline_ondisk::nokey;
 
 use crate::data::read::touch_atime;
 use crate::error::{FsError, Result};
@@ -19,6 +21,9 @@ use crate::map::extents::volume::bmap_create;
 use crate::names::path::PATH_BYTES_MAX;
 use crate::space::Space;
 use crate::store::Store;
+
+/// Length of the ciphertext, in front of it.
+const LEN_BYTES: usize = 2;
 
 impl crate::Volume {
     /// Returns the target of a symbolic link.
@@ -42,11 +47,12 @@ pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
     if !st.raw.is_symlink() {
         return Err(FsError::invalid("not a symbolic link"));
     }
-    if st.raw.has_flag(flags::ENCRYPT) {
-        return Err(FsError::NotSupported("encrypted symbolic links".into()));
-    }
-    if let Some(target) = st.raw.fast_symlink_target(store.block_size()) {
-        return Ok(until_nul(target).to_vec());
+    let encrypted = st.raw.has_flag(flags::ENCRYPT);
+    if let Some(target) = st.raw.fast_symlink_target(store.geo.cluster_bytes()) {
+        return match encrypted {
+            true => shown_target(store, inode, &st.raw.i_block),
+            false => Ok(until_nul(target).to_vec()),
+        };
     }
     let len = usize::try_from(st.size).unwrap_or(usize::MAX);
     if len == 0 || len > store.block_size() {
@@ -66,9 +72,24 @@ pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
     match map_blocks(store, inode, &st, 0, 1)? {
         Mapping::Mapped { pblk, unwritten: false, .. } => {
             let block = store.buffers.read(pblk)?;
+            if encrypted {
+                return shown_target(store, inode, &block);
+            }
             Ok(until_nul(block.get(..len).unwrap_or(&[])).to_vec())
         }
         _ => Err(store.corrupt(Some(inode.ino), None, None, "a symbolic link without its block")),
+    }
+}
+
+/// The target of an encrypted link as it is shown without the key (`fscrypt_get_symlink`).
+fn shown_target(store: &Store, inode: &Inode, bytes: &[u8]) -> Result<Vec<u8>> {
+    let len = usize::from(le16(bytes, 0));
+    match bytes.get(LEN_BYTES..LEN_BYTES + len) {
+        Some(target) if len >= nokey::CIPHERTEXT_BYTES_MIN => Ok(nokey::encode([0; 2], target)),
+        _ => {
+            let what = format!("an encrypted symbolic link of {len} bytes");
+            Err(store.corrupt(Some(inode.ino), None, None, what))
+        }
     }
 }
 

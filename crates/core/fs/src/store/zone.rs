@@ -29,6 +29,15 @@ impl Zone {
         Zone::new(runs.chain(more.iter().copied()).collect())
     }
 
+    /// As runs of clusters.
+    pub(crate) fn in_clusters(&self, bits: u32) -> Zone {
+        let run = |&(start, end): &(u64, u64)| {
+            let first = start >> bits;
+            (first, end.div_ceil(1 << bits) - first)
+        };
+        Zone::new(self.0.iter().map(run).collect())
+    }
+
     /// Walks over `blocks` blocks from `start` on that are none of these, up to `limit` at most.
     /// Returns the end, and the number of blocks found.
     pub(crate) fn skip(&self, start: u64, blocks: u64, limit: u64) -> (u64, u64) {
@@ -72,6 +81,8 @@ mod tests {
         assert_eq!(zone.skip(90, 50, 130), (130, 28), "as far as the limit");
         assert_eq!(zone.skip(90, 50, 105), (105, 10), "which is in a run");
         assert_eq!(zone.skip(900, 50, 800), (800, 0));
+        assert_eq!(zone.in_clusters(0).0, zone.0);
+        assert_eq!(zone.in_clusters(3).0, [(0, 1), (12, 14)]);
         let more = zone.with(&[(20, 5), (7, 3)]);
         assert_eq!(more.0, [(0, 10), (20, 25), (100, 112)]);
     }

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bed;
+mod bigalloc;
 mod build;
 mod check;
 mod check_kinds;
@@ -9,6 +10,7 @@ mod crowd;
 mod crowd_crash;
 mod ea_inode;
 mod eager;
+mod encrypt;
 mod fast_commit;
 mod features;
 mod file_io;
@@ -50,4 +52,5 @@ mod times;
 mod torn_pages;
 mod tree;
 mod trim;
+mod verity;
 mod whiteout;

@@ -100,6 +100,7 @@ fn made(case: &Case, seed: u64) -> TempImage {
         features: features.to_owned(),
         inode_count: Some(inodes),
         blocks_per_group: group,
+        cluster_size_bytes: None,
         extended: extended.to_owned(),
         journal_size_mib: (fs_type != "ext2" && !features.contains("^has_journal"))
             .then_some(if block == 65536 { 64 } else { (mib / 8).min(8) as u32 }),

@@ -58,7 +58,9 @@ impl Mender<'_, '_> {
             }
             self.patch(first, 0, &new)?;
             for nr in 0..tables {
-                let Some(table) = self.c.read(self.c.primary_desc_block(nr))? else { continue };
+                let Some(table) = self.c.read(self.c.geo.desc_block(&self.c.sb, nr))? else {
+                    continue;
+                };
                 self.put(first + 1 + u64::from(nr), table.to_vec());
             }
         }
@@ -88,7 +90,7 @@ impl Mender<'_, '_> {
     fn agrees(&self, first: u64, nr: u32) -> bool {
         let read = |block| self.c.buffers.read(block).ok();
         let copy = read(first + 1 + u64::from(nr));
-        let (Some(copy), Some(table)) = (copy, read(self.c.primary_desc_block(nr))) else {
+        let (Some(copy), Some(table)) = (copy, read(self.c.geo.desc_block(&self.c.sb, nr))) else {
             return true;
         };
         let size = self.c.geo.desc_size;

@@ -104,7 +104,7 @@ impl Mender<'_, '_> {
             let Some((mut desc, mut bytes)) = self.c.desc_bytes(group)? else { continue };
             desc.bg_flags &= !(BLOCK_UNINIT | INODE_UNINIT);
             desc.encode_into(&mut bytes, group, &self.c.csum);
-            let primary = self.c.primary_desc_block(nr);
+            let primary = self.c.geo.desc_block(&self.c.sb, nr);
             self.patch(primary, offset, &bytes)?;
         }
         Ok(())

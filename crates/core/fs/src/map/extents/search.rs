@@ -121,6 +121,18 @@ fn nearest<R: NodeReader>(
     Ok(leaf.extent(at).map(|extent| (extent.block, extent.start)))
 }
 
+/// One past the last block of a file with extents; 0 without any.
+///
+/// # Errors
+/// As [`map_blocks`].
+pub(crate) fn extents_end(store: &Store, inode: &Inode, st: &InodeState) -> Result<u64> {
+    let reader = Tree::reader(store, inode, st);
+    let steps = way(&reader, u32::MAX)?;
+    let leaf = last_step(&steps)?.node(&reader)?;
+    let last = leaf.len().checked_sub(1).and_then(|at| leaf.extent(at));
+    Ok(last.map_or(0, |extent| u64::from(extent.block) + u64::from(extent.len)))
+}
+
 /// True if no block of `from..to` is on disk.
 pub(crate) fn is_hole(
     store: &Store,

@@ -252,7 +252,7 @@ fn restore(copies: &Copies<'_>, node: &Node<'_>, nodes: &mut Vec<u64>) -> Result
 
 fn are_unused(store: &Store, start: u64, len: u64) -> Result<bool> {
     for block in start..start.saturating_add(len) {
-        let Some((group, bit)) = store.geo.block_group(block) else { return Ok(false) };
+        let Some((group, bit)) = store.geo.block_bit(block) else { return Ok(false) };
         let desc = group_desc(store, group)?;
         if bitmap::test(&block_bitmap(store, group, &desc)?, bit) {
             return Ok(false);

@@ -73,8 +73,15 @@ pub(crate) struct Path {
 fn root_hash<D: DirRead>(dir: &D, root: &[u8]) -> Result<(HashKind, usize)> {
     let params = dir.params();
     let info = disk::root_info(root, params.large_dir).map_err(|err| dir.broken(0, err))?;
-    let version = HashVersion::from_disk(info.hash_version, params.hash_unsigned)
-        .map_err(|err| dir.broken(0, err))?;
+    let version = match params.hash.version {
+        version @ HashVersion::SipHash if info.hash_version == version.to_disk() => version,
+        HashVersion::SipHash => {
+            let detail = "the index of an encrypted directory that folds case has no SipHash";
+            return Err(dir.broken(0, OndiskError::corrupt("htree root", detail)));
+        }
+        _ => HashVersion::from_disk(info.hash_version, params.hash_unsigned)
+            .map_err(|err| dir.broken(0, err))?,
+    };
     let hash = HashKind { version, seed: params.hash.seed };
     Ok((hash, usize::from(info.indirect_levels)))
 }

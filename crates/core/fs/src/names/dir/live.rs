@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir::{DirFormat, Entries, entry_bytes, max_free, salvage};
+use syncline_ondisk::htree::HashVersion;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::{OndiskError, checksum, inline};
 
@@ -146,16 +147,21 @@ pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Resul
     if !st.raw.is_dir() {
         return Err(FsError::NotDir);
     }
-    if st.raw.i_flags & (flags::ENCRYPT | flags::CASEFOLD) != 0 {
-        let what = "directories with encryption or casefolding";
-        return Err(FsError::NotSupported(what.into()));
+    let (encrypted, folds) = (st.raw.has_flag(flags::ENCRYPT), st.raw.has_flag(flags::CASEFOLD));
+    if folds && !encrypted {
+        return Err(FsError::NotSupported("directories with casefolding".into()));
     }
     let all = &store.dir_format;
+    let mut hash = all.hash.clone()?;
+    if encrypted && folds {
+        hash.version = HashVersion::SipHash;
+    }
     Ok(DirParams {
         ino: inode.ino,
         format: all.format,
+        encrypted,
         csum_seed: checksum::inode_seed(store.csum_seed, inode.ino, st.raw.i_generation),
-        hash: all.hash.clone()?,
+        hash,
         hash_unsigned: all.hash_unsigned,
         dir_index: all.dir_index,
         large_dir: all.large_dir,

@@ -7,6 +7,7 @@
 //!     |-- linear   every block in order
 //!     |-- htree    by hash
 //!     |-- readdir  cookies
+//!     |-- nokey    encrypted names
 //!     |-- block    one block's bytes
 //!     `-- store    DirRead / DirWrite: where blocks come from
 //! ```
@@ -22,6 +23,7 @@ pub(crate) mod block;
 pub(crate) mod htree;
 pub(crate) mod linear;
 pub(crate) mod live;
+pub(crate) mod nokey;
 pub(crate) mod readdir;
 pub(crate) mod store;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use syncline_ondisk::OndiskError;
 use syncline_ondisk::checksum::crc32c;
 use syncline_ondisk::dir::{DirFormat, Dirent, Entries, file_type};
 use syncline_ondisk::htree::{self as disk, HASH_CONTINUES, HashKind, HashVersion};
-use syncline_ondisk::inode;
+use syncline_ondisk::{inode, nokey};
 
 use crate::error::Result;
 use crate::names::dir::htree::{self, Path};
@@ -96,6 +96,8 @@ pub struct DirEntry<'a> {
 
 struct Item {
     position: u64,
+    /// Hashes that an encrypted name is shown with.
+    hash: [u32; 2],
     block: usize,
     offset: usize,
 }
@@ -106,11 +108,21 @@ pub(crate) struct Batch {
     items: Vec<Item>,
     dots: Vec<(u64, u32)>,
     format: DirFormat,
+    encrypted: bool,
     /// Cookie behind this batch; `None` at the end of the directory.
     pub next: Option<u64>,
 }
 
 impl Batch {
+    /// Inode number and file type of the entry whose name `is_it`.
+    pub(crate) fn find(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<(u32, u8)> {
+        self.items.iter().find_map(|item| {
+            let block = self.blocks.get(item.block)?;
+            let entry = Entries::from_offset(block, &self.format, item.offset).next()?.ok()?;
+            is_it(entry.name).then_some((entry.inode, entry.file_type))
+        })
+    }
+
     /// Calls `sink` for each entry; false if it wanted no more.
     pub(crate) fn deliver(&self, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> bool {
         for (position, ino) in &self.dots {
@@ -126,7 +138,10 @@ impl Batch {
             let Some(Ok(entry)) = entries.next() else { continue };
             let kind = FileKind::from_file_type(entry.file_type);
             let next_cookie = item.position + 1;
-            if !sink(DirEntry { ino: entry.inode, kind, name: entry.name, next_cookie }) {
+            let is_cipher = self.encrypted && !matches!(entry.name, b"." | b"..");
+            let shown = is_cipher.then(|| nokey::encode(item.hash, entry.name));
+            let name = shown.as_deref().unwrap_or(entry.name);
+            if !sink(DirEntry { ino: entry.inode, kind, name, next_cookie }) {
                 return false;
             }
         }
@@ -136,9 +151,9 @@ impl Batch {
 
 /// The entries at `cookie` and behind, as many as one leaf has.
 pub(crate) fn read_batch<D: DirRead>(dir: &D, cookie: u64) -> Result<Batch> {
-    let format = dir.params().format;
-    let mut batch =
-        Batch { blocks: Vec::new(), items: Vec::new(), dots: Vec::new(), format, next: None };
+    let (format, encrypted) = (dir.params().format, dir.params().encrypted);
+    let (blocks, items, dots) = (Vec::new(), Vec::new(), Vec::new());
+    let mut batch = Batch { blocks, items, dots, format, encrypted, next: None };
     if dir.blocks() == 0 {
         return Ok(batch);
     }
@@ -162,7 +177,7 @@ fn read_linear<D: DirRead>(dir: &D, cookie: u64, batch: &mut Batch) -> Result<()
         let entry = entry.map_err(|err| dir.broken(first, err))?;
         let position = base + entry.offset as u64;
         if entry.inode != 0 && position >= cookie {
-            batch.items.push(Item { position, block: 0, offset: entry.offset });
+            batch.items.push(Item { position, hash: [0; 2], block: 0, offset: entry.offset });
         }
     }
     batch.blocks.push(bytes);
@@ -170,13 +185,20 @@ fn read_linear<D: DirRead>(dir: &D, cookie: u64, batch: &mut Batch) -> Result<()
     Ok(())
 }
 
-fn position(hash: &HashKind, entry: &Dirent<'_>) -> u64 {
-    let name_hash = disk::hash(hash, entry.name);
-    let minor = match hash.version {
-        HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(!0, entry.name),
-        _ => name_hash.minor,
+/// Position of an entry, and its hashes.
+fn position(hash: &HashKind, block: &[u8], entry: &Dirent<'_>) -> (u64, [u32; 2]) {
+    let [major, minor] = match hash.version {
+        HashVersion::SipHash => entry.stored_hash(block),
+        _ => {
+            let hash = disk::hash(hash, entry.name);
+            [hash.major, hash.minor]
+        }
     };
-    (u64::from(name_hash.major >> 1) << 32 | u64::from(minor)).max(2)
+    let low = match hash.version {
+        HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(!0, entry.name),
+        _ => minor,
+    };
+    ((u64::from(major >> 1) << 32 | u64::from(low)).max(2), [major, minor])
 }
 
 fn collect<D: DirRead>(
@@ -193,9 +215,9 @@ fn collect<D: DirRead>(
         if entry.inode == 0 || lblk == 0 && nth < 2 {
             continue;
         }
-        let position = position(hash, &entry);
+        let (position, hash) = position(hash, &bytes, &entry);
         if position >= cookie {
-            batch.items.push(Item { position, block, offset: entry.offset });
+            batch.items.push(Item { position, hash, block, offset: entry.offset });
         }
     }
     batch.blocks.push(bytes);

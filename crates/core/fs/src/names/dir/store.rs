@@ -39,6 +39,8 @@ pub(crate) struct DirParams {
     pub ino: u32,
     /// Format of its blocks.
     pub format: DirFormat,
+    /// True if its names are encrypted.
+    pub encrypted: bool,
     /// Seed of its blocks' checksums, 0 without `metadata_csum`.
     pub csum_seed: u32,
     /// Hash of new indexes (s_def_hash_version, s_hash_seed, EXT2_FLAGS_UNSIGNED_HASH).

@@ -28,6 +28,7 @@ impl Memory {
     fn new(block_size: usize, version: HashVersion, tail: bool, dir_index: bool) -> Memory {
         let format = DirFormat { tail, filetype: true, inodes_count: 1 << 30 };
         let params = DirParams {
+            encrypted: false,
             ino: 12,
             format,
             csum_seed: 0x1234_5678,

@@ -77,25 +77,25 @@ impl Balloc {
         options: &MountOptions,
     ) -> Balloc {
         let shape = Shape {
-            first_data_block: geo.first_data_block.into(),
-            blocks_per_group: geo.blocks_per_group,
-            blocks_count: geo.blocks_count,
+            first_data_block: u64::from(geo.first_data_block) >> geo.cluster_bits,
+            blocks_per_group: geo.clusters_per_group(),
+            blocks_count: geo.blocks_count.div_ceil(1 << geo.cluster_bits),
             groups: geo.group_count,
             flex_log: geo.groups_per_flex.max(1).ilog2(),
-            block_bits: geo.block_bits,
+            block_bits: geo.block_bits + geo.cluster_bits,
         };
         let asked = Asked {
             count: options.hot_zones,
-            blocks: options.hot_zone_size_bytes >> geo.block_bits,
+            blocks: options.hot_zone_size_bytes >> shape.block_bits,
         };
-        let taken = zone.map(|zone| zone.with(log));
+        let taken = zone.map(|zone| zone.with(log).in_clusters(geo.cluster_bits));
         let policy: Box<dyn AllocPolicy> = match (&taken, options.alloc) {
             (Some(taken), Alloc::HotZones) => Box::new(HotZones::plan(&shape, taken, asked)),
             (Some(taken), Alloc::Lifetime) => Box::new(ByLifetime::plan(&shape, taken, asked)),
             _ => Box::new(LinuxPolicy),
         };
         Balloc {
-            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, policy)),
+            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count >> geo.cluster_bits, policy)),
             install_locks: (0..geo.group_count).map(|_| Mutex::new(ranks::BITMAP, ())).collect(),
             freed: Arc::new(Mutex::new(ranks::FREED_BLOCKS, BTreeMap::new())),
             held: Arc::default(),

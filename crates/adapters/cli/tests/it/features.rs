@@ -1,0 +1,76 @@
+//! What Linux's ext4 has and `mkfs` does not make: every command reads it, or says why not.
+
+use crate::support::{at, done, refused, run, scratch};
+use syncline_testkit::{
+    ImageSpec, KernelMount, Need, Seal, TempImage, debugfs, encrypt_dir, fill, mkfs, require, skip,
+};
+
+fn image(features: &str) -> TempImage {
+    mkfs(&ImageSpec { features: features.into(), ..ImageSpec::default() })
+}
+
+#[test]
+fn sealed_files_are_shown_and_copied() {
+    if !require("sealed_files_are_shown_and_copied", &[Need::E2fsck]) {
+        return;
+    }
+    let image = image("verity");
+    let mut bytes = vec![0; 300_000];
+    fill(1, 0, &mut bytes);
+    Seal::usual().add(image.path(), "f", &bytes, 4096);
+    let dir = scratch();
+    let (out, tar) = (dir.path().join("out"), dir.path().join("out.tar"));
+    let path = image.path().to_str().unwrap();
+    assert!(run(&["cat", &at(image.path(), "/f")]).out == bytes);
+    done(&["cp", &at(image.path(), "/f"), out.to_str().unwrap()]);
+    assert!(std::fs::read(&out).unwrap() == bytes);
+    assert!(done(&["info", path]).contains("verity"));
+    assert!(done(&["check", path]).contains("clean"));
+    done(&["export", path, "-o", tar.to_str().unwrap()]);
+    // One byte of the second block.
+    let said = debugfs(image.path(), "bmap f 1");
+    let block: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+    let mut all = image.bytes();
+    all[block as usize * 4096 + 9] ^= 1;
+    std::fs::write(image.path(), all).unwrap();
+    let damaged = run(&["check", path]);
+    assert!(damaged.code == 3 && damaged.text().contains("[verity-hash]"), "{damaged:?}");
+    for words in [
+        &["cat", &at(image.path(), "/f")][..],
+        &["cp", &at(image.path(), "/f"), out.to_str().unwrap()],
+        &["export", path, "-o", tar.to_str().unwrap()],
+    ] {
+        let said = refused(1, words);
+        assert!(said.contains("the data at byte 4096 does not have its hash"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn encrypted_files_are_listed_and_not_read() {
+    let test = "encrypted_files_are_listed_and_not_read";
+    if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let image = image("encrypt");
+    let kernel = KernelMount::new(image.path(), "").unwrap();
+    let secret = kernel.path().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    if let Err(err) = encrypt_dir(&secret, 32) {
+        return skip(test, &format!("the kernel has no fscrypt: {err}"));
+    }
+    std::fs::write(secret.join("file"), "text").unwrap();
+    std::fs::write(kernel.path().join("plain"), "text").unwrap();
+    kernel.unmount().unwrap();
+    let path = image.path().to_str().unwrap();
+    let name = done(&["ls", &at(image.path(), "/secret")]).trim().to_owned();
+    assert!(name.len() == 54 && !name.contains("file"), "{name}");
+    assert!(done(&["check", path]).contains("clean"));
+    assert!(done(&["stat", &at(image.path(), &format!("/secret/{name}"))]).contains("regular"));
+    assert_eq!(done(&["cat", &at(image.path(), "/plain")]), "text");
+    let said = refused(1, &["cat", &at(image.path(), &format!("/secret/{name}"))]);
+    assert!(said.contains("the file is encrypted"), "{said}");
+    let tar = scratch();
+    let tar = tar.path().join("out.tar");
+    let said = refused(1, &["export", path, "-o", tar.to_str().unwrap()]);
+    assert!(said.contains("the file is encrypted"), "{said}");
+}
