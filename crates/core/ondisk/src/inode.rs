@@ -11,8 +11,7 @@
 //! A time is a signed 32-bit second count plus an extra word of 2 epoch bits and 30 bits of
 //! nanoseconds, which reaches from 1901 to 2446; without the extra word it ends in 2038 and has
 //! whole seconds. Fields beyond `i_extra_isize` read as zero and are not written. Tested in
-//! `tests/it/rejections.rs` and
-//! in `tests/it/images.rs`.
+//! `tests/it/rejections.rs` and `images.rs`.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::checksum;
 use crate::error::{OndiskError, Result};
 
 const WHAT: &str = "inode";
-/// Bytes of an ext2 inode, and of the fixed part of any.
+/// Bytes of an ext2 inode.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;
 /// Bytes of `i_block`.
 pub const I_BLOCK_BYTES: usize = 60;
@@ -436,8 +435,7 @@ impl Inode {
         self.sectors(cluster_size) == xattr && self.i_size < I_BLOCK_BYTES as u64
     }
 
-    /// Target of a fast symlink. `None`: not one ([`Inode::is_fast_symlink`]), or the size does not
-    /// fit.
+    /// Target of a fast symlink. `None`: not one, or the size does not fit.
     #[must_use]
     pub fn fast_symlink_target(&self, cluster_size: usize) -> Option<&[u8]> {
         if !self.is_fast_symlink(cluster_size) {
