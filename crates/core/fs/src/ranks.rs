@@ -59,7 +59,8 @@ pub(crate) const SPARE_PAGES: Rank = Rank::new(1770, "spare pages");
 pub(crate) const LIMITS: Rank = Rank::new(1780, "live limits");
 pub(crate) const SYNC_POINT_STATS: Rank = Rank::new(1790, "figures of sync points");
 pub(crate) const ROUTE: Rank = Rank::new(1795, "route of syncs");
-pub(crate) const VERITY: Rank = Rank::new(1797, "checked blocks of a verity tree");
+pub(crate) const KNOWN_VERITY: Rank = Rank::new(1797, "files with fs-verity");
+pub(crate) const VERITY: Rank = Rank::new(1798, "checked blocks of a verity tree");
 
 // Taken also when the journal says that blocks or inodes are free, under its superblock lock.
 pub(crate) const FREED_INODES: Rank = Rank::new(2240, "freed inodes");

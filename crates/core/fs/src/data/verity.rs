@@ -18,9 +18,10 @@ use syncline_ondisk::inode::flags;
 use syncline_ondisk::verity::{DESCRIPTOR_BYTES_MAX, Verity, tree_start};
 
 use crate::error::{FsError, Result};
-use crate::incore::{FileVerity, Inode, InodeState, Newest};
+use crate::incore::{Inode, InodeState};
 use crate::inode::Inodes;
 use crate::map::extents::search::extents_end;
+use crate::store::verity::{FileVerity, Newest};
 
 /// Bytes of the size behind the descriptor.
 const SIZE_BYTES: u64 = 4;
@@ -41,12 +42,12 @@ fn broken(inode: &Inode, what: impl Into<String>) -> FsError {
 ///
 /// # Errors
 /// [`FsError::Verity`] if there is none, or not one that is handled; I/O.
-pub(crate) fn descriptor<'a>(
+pub(crate) fn descriptor(
     inodes: &Inodes,
-    inode: &'a Inode,
+    inode: &Inode,
     load: Load<'_>,
-) -> Result<&'a FileVerity> {
-    if let Some(known) = inode.verity.get() {
+) -> Result<Arc<FileVerity>> {
+    if let Some(known) = inodes.verity.get(inode.ino) {
         return Ok(known);
     }
     let (size, end) = {
@@ -69,7 +70,7 @@ pub(crate) fn descriptor<'a>(
     let bytes = bytes_at(inodes, load, start, len as usize)?;
     let verity = Verity::decode(&bytes, size, inodes.geo.block_size)
         .map_err(|err| broken(inode, err.to_string()))?;
-    Ok(inode.verity.get_or_init(|| Box::new(FileVerity::new(verity))))
+    Ok(inodes.verity.put(inode.ino, verity))
 }
 
 /// Bytes behind the end of the file, which nothing has checked.

@@ -14,9 +14,7 @@
 //! - Dropping the last reference to an unlinked inode frees it ([`crate::inode::evict`]).
 
 mod extent_cache;
-mod verity;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use syncline_base::lockrank::{Mutex, RwLock};
@@ -28,7 +26,6 @@ use crate::pages::PageTree;
 use crate::ranks;
 
 pub(crate) use self::extent_cache::ExtentCache;
-pub(crate) use self::verity::{FileVerity, Newest};
 
 /// Kind of an inode change; decides if fdatasync must make it durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +58,6 @@ pub struct Inode {
     pub(crate) has_atomic: AtomicBool,
     /// A program may know mtime and ctime as they are now (`inode/times.rs`).
     pub(crate) shown: AtomicBool,
-    /// Its hashes, once they were needed (`data/verity.rs`).
-    pub(crate) verity: OnceLock<Box<FileVerity>>,
 }
 
 /// The changeable part of an inode.
@@ -125,7 +120,6 @@ impl Inode {
             has_atomic: AtomicBool::new(false),
             // An earlier mount may have shown the times of the slot.
             shown: AtomicBool::new(true),
-            verity: OnceLock::new(),
         }
     }
 

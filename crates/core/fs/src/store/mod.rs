@@ -25,6 +25,7 @@ pub(crate) mod group;
 pub(crate) mod host;
 pub(crate) mod superblock;
 pub(crate) mod validity;
+pub(crate) mod verity;
 pub(crate) mod zone;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +44,7 @@ use crate::options::{BUFFER_SHARE, MountOptions, OnError};
 use crate::ranks;
 use crate::store::dir_format::DirConstants;
 use crate::store::superblock::NeededFeatures;
+use crate::store::verity::KnownVerity;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
 
@@ -98,6 +100,7 @@ pub(crate) struct Store {
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
+    pub(crate) verity: KnownVerity,
     /// The same device, where its costs are measured.
     pub(crate) costs: OnceLock<Arc<CostDevice<Arc<dyn BlockDevice>>>>,
     pub(crate) latch: Latch,
@@ -148,6 +151,7 @@ impl Store {
             inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
+            verity: KnownVerity::default(),
             costs: OnceLock::new(),
             latch: Latch::default(),
             found: Mutex::new(ranks::FOUND_ERRORS, None),
