@@ -309,8 +309,7 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 9] = [
-            (0x8000, 0, "inline_data"),
+        let cases: [(u32, u32, &str); 8] = [
             (0x1_0000, 0, "encrypt"),
             (0, 0x200, "bigalloc"),
             (0x400, 0, "ea_inode"),
