@@ -29,7 +29,8 @@ fn sealed_files_are_shown_and_copied() {
     done(&["export", path, "-o", tar.to_str().unwrap()]);
     // One byte of the second block.
     let said = debugfs(image.path(), "bmap f 1");
-    let block: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+    let numbers = said.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+    let block = numbers.collect::<Vec<_>>().pop().unwrap();
     let mut all = image.bytes();
     all[block as usize * 4096 + 9] ^= 1;
     std::fs::write(image.path(), all).unwrap();
