@@ -199,7 +199,8 @@ impl IncompatFeatures {
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.
-    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0);
+    pub const READABLE: Self =
+        Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0 | Self::CASEFOLD.0);
 }
 
 impl RoCompatFeatures {
@@ -291,9 +292,8 @@ mod tests {
 
     #[test]
     fn refused_features_are_named() {
-        let cases: [(u32, u32, &str); 6] = [
+        let cases: [(u32, u32, &str); 5] = [
             (0x4000_0000, 0, "write_log"),
-            (0x2_0000, 0, "casefold"),
             (0x8, 0, "journal_dev"),
             (0x1, 0, "compression"),
             (0x1000, 0, "dirdata"),
@@ -309,8 +309,9 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 8] = [
+        let cases: [(u32, u32, &str); 9] = [
             (0x1_0000, 0, "encrypt"),
+            (0x2_0000, 0, "casefold"),
             (0, 0x200, "bigalloc"),
             (0x400, 0, "ea_inode"),
             (0x100, 0, "mmp"),

@@ -424,8 +424,7 @@ impl Inode {
     }
 
     /// True if the target of a symbolic link is stored in `i_block`: such a link owns no blocks
-    /// except an xattr block, which takes a cluster of `cluster_size` bytes (a block without
-    /// `bigalloc`).
+    /// except an xattr block, a cluster of `cluster_size` bytes (without `bigalloc` a block).
     #[must_use]
     pub fn is_fast_symlink(&self, cluster_size: usize) -> bool {
         if !self.is_symlink() || self.has_flag(flags::INLINE_DATA) {

@@ -27,6 +27,7 @@
 pub mod bitmap;
 pub mod blockmap;
 pub mod bytes;
+pub mod casefold;
 pub mod checksum;
 pub mod device_number;
 pub mod dir;

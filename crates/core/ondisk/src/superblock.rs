@@ -17,6 +17,8 @@
 //! came from, so fields that are not modelled keep their content. Nothing is validated by decode
 //! except the magic; [`crate::Geometry`] validates sizes against each other and the device. Tested
 //! in `tests/it/rejections.rs`, and in `tests/it/images.rs` on images of stock mke2fs.
+//!
+//! This file is long because the superblock has many fields.
 
 use crate::bytes::{Field, hi32, join32, le16, lo32, put_le32, put_u8, u8_at};
 use crate::checksum;
@@ -249,6 +251,10 @@ superblock! {
     s_first_error_errcode: u8 = 0x27a;
     /// errno of the most recent error.
     s_last_error_errcode: u8 = 0x27b;
+    /// Encoding of names where they fold case; 1 is utf8-12.1.
+    s_encoding: u16 = 0x27c;
+    /// Bit 0: names there must be valid.
+    s_encoding_flags: u16 = 0x27e;
     /// Inode of the orphan file.
     s_orphan_file_inum: u32 = 0x280;
     /// crc32c of the bytes before it; set by [`Superblock::encode_into`] when `metadata_csum` is
@@ -361,6 +367,11 @@ impl Superblock {
                 "the journal is on another device; replay it with `e2fsck -f -j DEVICE`, then \
                  move it inside with `tune2fs -O ^has_journal` and `tune2fs -j`",
             ));
+        }
+        let folds = self.s_feature_incompat.contains(IncompatFeatures::CASEFOLD);
+        if folds && self.s_encoding != 1 {
+            let name = format!("casefold with encoding {}", self.s_encoding);
+            return Err(OndiskError::unsupported(name, "only utf8-12.1 exists; run `e2fsck -f`"));
         }
         if self.has_metadata_csum() && self.s_checksum_type != CHECKSUM_TYPE_CRC32C {
             let name = format!("checksum type {}", self.s_checksum_type);

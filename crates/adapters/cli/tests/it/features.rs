@@ -75,3 +75,55 @@ fn encrypted_files_are_listed_and_not_read() {
     let said = refused(1, &["export", path, "-o", tar.to_str().unwrap()]);
     assert!(said.contains("the file is encrypted"), "{said}");
 }
+
+#[test]
+fn names_that_fold_are_found_by_every_command() {
+    if !require("names_that_fold_are_found_by_every_command", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::write(dir.path().join("d/Stra\u{df}e.txt"), "text").unwrap();
+    let image = mkfs(&ImageSpec {
+        features: "casefold".into(),
+        extended: "encoding=utf8".into(),
+        contents: Some(dir.path().to_owned()),
+        ..ImageSpec::default()
+    });
+    let _ = debugfs(image.path(), "sif d flags 0x40080000\n");
+    let path = image.path().to_str().unwrap();
+    assert_eq!(done(&["cat", &at(image.path(), "/d/STRASSE.TXT")]), "text");
+    assert_eq!(done(&["ls", &at(image.path(), "/d")]), "Stra\u{df}e.txt\n");
+    assert!(done(&["stat", &at(image.path(), "/d/strasse.txt")]).contains("regular"));
+    assert!(done(&["info", path]).contains("casefold") && done(&["check", path]).contains("clean"));
+    let tar = dir.path().join("out.tar");
+    done(&["export", path, "-o", tar.to_str().unwrap()]);
+    let said = refused(4, &["mkdir", &at(image.path(), "/new")]);
+    assert!(said.contains("casefold can only be read"), "{said}");
+}
+
+#[test]
+fn volumes_of_clusters_are_read_by_every_command() {
+    if !require("volumes_of_clusters_are_read_by_every_command", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let mut bytes = vec![0; 300_000];
+    fill(5, 0, &mut bytes);
+    std::fs::write(dir.path().join("f"), &bytes).unwrap();
+    let image = mkfs(&ImageSpec {
+        features: "bigalloc".into(),
+        cluster_size_bytes: Some(65_536),
+        contents: Some(dir.path().to_owned()),
+        ..ImageSpec::with_size(64 << 20)
+    });
+    let path = image.path().to_str().unwrap();
+    assert!(run(&["cat", &at(image.path(), "/f")]).out == bytes);
+    assert!(done(&["info", path]).contains("bigalloc") && done(&["check", path]).contains("clean"));
+    let tar = dir.path().join("out.tar");
+    done(&["export", path, "-o", tar.to_str().unwrap()]);
+    let said = refused(4, &["rm", &at(image.path(), "/f")]);
+    assert!(said.contains("bigalloc can only be read"), "{said}");
+    let said = refused(4, &["resize", "--size", "128M", path]);
+    assert!(said.contains("growing with bigalloc"), "{said}");
+}

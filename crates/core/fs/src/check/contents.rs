@@ -172,12 +172,6 @@ impl Checker<'_> {
         Ok(bytes.get(PREALLOC_DIR_BLOCKS).copied().unwrap_or(0).into())
     }
 
-    /// `s_encoding_flags`: names in directories that fold case must be valid.
-    pub(super) fn is_strict(&mut self) -> Step<bool> {
-        let Some(bytes) = self.superblock_bytes()? else { return Ok(false) };
-        Ok(le16(&bytes, 0x27e) & 1 != 0)
-    }
-
     fn superblock_bytes(&mut self) -> Step<Option<Vec<u8>>> {
         let at = syncline_ondisk::superblock::SUPERBLOCK_OFFSET;
         let Some(bytes) = self.read(at >> self.geo.block_bits)? else { return Ok(None) };

@@ -85,7 +85,7 @@ impl Checker<'_> {
         let runs = self.dirs.get_mut(&ino).map(|dir| std::mem::take(&mut dir.runs));
         let folds = raw.has_flag(flags::CASEFOLD);
         let policy = self.policies.of(ino);
-        let is_strict = folds && policy.is_none() && self.is_strict()?;
+        let is_strict = folds && policy.is_none() && self.sb.s_encoding_flags & 1 != 0;
         let seed = checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation);
         let mut dir = Open {
             ino,

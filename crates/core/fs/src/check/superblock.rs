@@ -12,10 +12,7 @@ use super::report::{At, CheckReport};
 use crate::error::{FsError, Result};
 
 /// Features of the class incompat that a check knows.
-const KNOWN: IncompatFeatures = IncompatFeatures::WRITABLE
-    .union(IncompatFeatures::READABLE)
-    .union(IncompatFeatures::ENCRYPT)
-    .union(IncompatFeatures::CASEFOLD);
+const KNOWN: IncompatFeatures = IncompatFeatures::WRITABLE.union(IncompatFeatures::READABLE);
 
 /// How many times more groups than the device has room for are looked at.
 const GROUPS_FACTOR: u64 = 16;

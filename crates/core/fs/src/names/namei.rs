@@ -201,6 +201,9 @@ pub(crate) fn probe_name(store: &Store, dir: &Inode, name: &[u8]) -> Result<Prob
     if view.params().encrypted && !is_dot(name) {
         return probe_shown(&view, name);
     }
+    if view.params().fold.is_some_and(|fold| fold.is_strict && !fold.is_valid(name)) {
+        return Err(FsError::invalid("a name in a directory that folds case is no UTF-8"));
+    }
     dir::probe(&view, name)
 }
 

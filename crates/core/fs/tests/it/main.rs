@@ -4,6 +4,7 @@ mod atomic;
 mod bed;
 mod bigalloc;
 mod build;
+mod casefold;
 mod check;
 mod check_kinds;
 mod crowd;

@@ -33,7 +33,7 @@ pub(super) fn deflate(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// The `len` bytes that `stream` inflates to. `None` if it gives any other number of bytes, or ends
 /// before its last byte.
-pub(super) fn inflate(stream: &[u8], len: usize) -> Option<Vec<u8>> {
+pub(crate) fn inflate(stream: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; len];
     let mut decompressor = Box::new(DecompressorOxide::new());
     let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;

@@ -42,7 +42,7 @@
 //! no harm. Tested in `tests/it/packed.rs`, and by the journal's crash tests.
 
 mod build;
-mod deflate;
+pub(crate) mod deflate;
 mod parse;
 
 pub use build::RecordBuilder;

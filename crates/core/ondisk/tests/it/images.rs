@@ -490,3 +490,65 @@ fn hashes_are_debugfs_hashes() {
         }
     }
 }
+
+/// The hashes of folded names are those of `debugfs -R "dx_hash -c"`: every character that Unicode
+/// 12.1 has beyond ASCII and outside of the large blocks, and marks in every order.
+#[test]
+fn folded_names_are_debugfs_names() {
+    use syncline_ondisk::casefold::Casefold;
+    use syncline_ondisk::htree::{HashKind, HashVersion, hash};
+    let test = "folded_names_are_debugfs_names";
+    let Some(image) = mke2fs(16, &["-t", "ext4", "-b", "1024"], None) else {
+        return skip(test, "mke2fs is missing");
+    };
+    let fold = Casefold::utf8_12_1();
+    let plain = |char: &char| !matches!(u32::from(*char), 0..=0xa0 | 0x3400..=0xabff);
+    let all = ('\u{a1}'..='\u{2fa20}').filter(plain).step_by(1);
+    let far = |char: &char| !matches!(u32::from(*char), 0x17000..=0x1b000 | 0x20000..=0x2f7ff);
+    let mut names: Vec<String> = Vec::new();
+    let (mut some, mut marks) = (String::from("X"), Vec::new());
+    for char in all.filter(far) {
+        if u32::from(char) > 0xac00 && u32::from(char) < 0xd7a4 && u32::from(char) % 97 != 0 {
+            continue;
+        }
+        if fold.fold(char.to_string().as_bytes()).is_none() {
+            continue;
+        }
+        some.push(char);
+        if some.len() > 40 {
+            names.push(std::mem::replace(&mut some, String::from("Q")));
+        }
+        if char.is_alphabetic() || matches!(u32::from(char), 0x300..=0x36f | 0x591..=0x5c7) {
+            marks.push(char);
+        }
+    }
+    for (nr, chars) in marks.chunks(3).enumerate() {
+        let mark =
+            |by: usize| char::from_u32(0x300 + ((nr * by) % 0x70) as u32).unwrap_or('\u{300}');
+        let mixed = chars.iter().flat_map(|char| [*char, mark(1), mark(5), mark(11)]);
+        names.push(mixed.collect());
+    }
+    let script: String =
+        names.iter().map(|name| format!("dx_hash -h half_md4 -c -e utf8 {name}\n")).collect();
+    let path = image.path().with_file_name("script");
+    std::fs::write(&path, script).unwrap();
+    let out = std::process::Command::new(common::program("debugfs").unwrap())
+        .arg("-f")
+        .arg(&path)
+        .arg(image.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    if !text.contains("Hash of ") {
+        return skip(test, "debugfs does not fold names");
+    }
+    let kind = HashKind { version: HashVersion::HalfMd4, seed: [0; 4] };
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("Hash of ")).collect();
+    assert_eq!(lines.len(), names.len());
+    assert!(names.len() > 2000, "{}", names.len());
+    for (name, line) in names.iter().zip(lines) {
+        let got = hash(&kind, &fold.fold(name.as_bytes()).unwrap());
+        let want = format!(" is {:#x} (minor {:#x})", got.major, got.minor);
+        assert!(line.ends_with(&want), "{}: {line}, not {want}", name.escape_unicode());
+    }
+}

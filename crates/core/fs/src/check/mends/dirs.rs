@@ -91,7 +91,7 @@ impl Mender<'_, '_> {
         let mut dir = Mended {
             ino,
             policy,
-            is_strict: folds && policy.is_none() && self.c.is_strict()?,
+            is_strict: folds && policy.is_none() && self.c.sb.s_encoding_flags & 1 != 0,
             holds_hashes: folds && policy.is_some(),
             subdirs: BTreeSet::new(),
             is_renamed: false,

@@ -9,6 +9,8 @@ use syncline_ondisk::OndiskError;
 use syncline_ondisk::bytes::le64;
 use syncline_ondisk::dir::{self, DirFormat, Dirent, Entries, entry_bytes};
 
+use crate::store::dir_format::Fold;
+
 /// The result of looking for a name in one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
@@ -57,6 +59,31 @@ pub(crate) fn scan(block: &[u8], format: &DirFormat, name: &[u8]) -> Result<Scan
         }
         room = room || rec_len - used >= need;
         at += rec_len;
+    }
+    Ok(Scan::Absent { room })
+}
+
+/// As [`scan`] in a directory that folds case. A name that is not valid has only its own bytes.
+pub(crate) fn scan_folded(
+    block: &[u8],
+    format: &DirFormat,
+    name: &[u8],
+    fold: &Fold,
+) -> Result<Scan, OndiskError> {
+    let need = entry_bytes(name.len());
+    let folded = fold.compared(name);
+    let mut room = false;
+    for entry in Entries::new(block, format) {
+        let entry = entry?;
+        let same = || match &folded {
+            Some(folded) => fold.compared(entry.name).is_some_and(|other| other == *folded),
+            None => false,
+        };
+        if entry.inode != 0 && (entry.name == name || same()) {
+            let (offset, ino, file_type) = (entry.offset, entry.inode, entry.file_type);
+            return Ok(Scan::Found { offset, ino, file_type });
+        }
+        room = room || entry.rec_len - used_bytes(&entry) >= need;
     }
     Ok(Scan::Absent { room })
 }

@@ -153,7 +153,7 @@ impl Path {
 pub(crate) fn lookup<D: DirRead>(dir: &D, name: &[u8]) -> Result<Probe> {
     let mut hash = 0;
     let mut path = walk(dir, |kind| {
-        hash = disk::hash(kind, name).major;
+        hash = dir.params().hash_of(kind, name).major;
         hash
     })?;
     let first = path.leaf;
@@ -161,7 +161,7 @@ pub(crate) fn lookup<D: DirRead>(dir: &D, name: &[u8]) -> Result<Probe> {
     for _ in 0..dir.blocks() {
         let lblk = path.leaf;
         let bytes = dir.block(lblk, BlockKind::Leaf)?;
-        let scan = block::scan(&bytes, &dir.params().format, name);
+        let scan = dir.params().scan(&bytes, name);
         match scan.map_err(|err| dir.broken(lblk, err))? {
             Scan::Found { offset, ino, file_type } => {
                 return Ok(Probe::Found(Found { lblk, offset, ino, file_type }));

@@ -7,17 +7,16 @@
 use syncline_ondisk::dir as disk;
 
 use crate::error::Result;
-use crate::names::dir::block::{self, Scan};
+use crate::names::dir::block::Scan;
 use crate::names::dir::store::{BlockKind, DirRead, DirWrite};
 use crate::names::dir::{Found, Probe};
 
 /// Looks `name` up in all blocks and remembers the first one with room.
 pub(crate) fn lookup<D: DirRead>(dir: &D, name: &[u8]) -> Result<Probe> {
-    let format = dir.params().format;
     let mut place = None;
     for lblk in 0..dir.blocks() {
         let bytes = dir.block(lblk, BlockKind::Leaf)?;
-        match block::scan(&bytes, &format, name).map_err(|err| dir.broken(lblk, err))? {
+        match dir.params().scan(&bytes, name).map_err(|err| dir.broken(lblk, err))? {
             Scan::Found { offset, ino, file_type } => {
                 return Ok(Probe::Found(Found { lblk, offset, ino, file_type }));
             }

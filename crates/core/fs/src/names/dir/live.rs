@@ -148,10 +148,11 @@ pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Resul
         return Err(FsError::NotDir);
     }
     let (encrypted, folds) = (st.raw.has_flag(flags::ENCRYPT), st.raw.has_flag(flags::CASEFOLD));
-    if folds && !encrypted {
-        return Err(FsError::NotSupported("directories with casefolding".into()));
-    }
     let all = &store.dir_format;
+    if folds && all.fold.is_none() {
+        let what = "a directory folds case, and the volume does not have casefold";
+        return Err(store.corrupt(Some(inode.ino), None, None, what));
+    }
     let mut hash = all.hash.clone()?;
     if encrypted && folds {
         hash.version = HashVersion::SipHash;
@@ -160,6 +161,7 @@ pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Resul
         ino: inode.ino,
         format: all.format,
         encrypted,
+        fold: all.fold.filter(|_| folds && !encrypted),
         csum_seed: checksum::inode_seed(store.csum_seed, inode.ino, st.raw.i_generation),
         hash,
         hash_unsigned: all.hash_unsigned,

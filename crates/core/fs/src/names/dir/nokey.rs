@@ -1,8 +1,8 @@
 //! Lookups in encrypted directories by the names that are shown without the key.
 //!
 //! A name that is shown in full is looked up as its ciphertext. One that is not, and names whose
-//! hash needs the key, are looked for among the entries from their hash on. Read only: what is
-//! found has no place in its block. Tested in `tests/it/encrypt.rs`.
+//! hash needs the key, are looked for among the entries from their hash on. An entry that is found
+//! has no place: such directories are not changed. Tested in `tests/it/encrypt.rs`.
 
 use syncline_ondisk::htree::HashVersion;
 use syncline_ondisk::nokey::NoKeyName;

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use syncline_ondisk::OndiskError;
 use syncline_ondisk::checksum::crc32c;
 use syncline_ondisk::dir::{DirFormat, Dirent, Entries, file_type};
-use syncline_ondisk::htree::{self as disk, HASH_CONTINUES, HashKind, HashVersion};
+use syncline_ondisk::htree::{HASH_CONTINUES, HashKind, HashVersion};
 use syncline_ondisk::{inode, nokey};
 
 use crate::error::Result;
 use crate::names::dir::htree::{self, Path};
-use crate::names::dir::store::{BlockKind, DirRead};
+use crate::names::dir::store::{BlockKind, DirParams, DirRead};
 use crate::names::dir::{dots, too_many_leaves};
 
 /// File type in a directory entry (EXT4_FT_*).
@@ -186,11 +186,16 @@ fn read_linear<D: DirRead>(dir: &D, cookie: u64, batch: &mut Batch) -> Result<()
 }
 
 /// Position of an entry, and its hashes.
-fn position(hash: &HashKind, block: &[u8], entry: &Dirent<'_>) -> (u64, [u32; 2]) {
+fn position(
+    params: &DirParams,
+    hash: &HashKind,
+    block: &[u8],
+    entry: &Dirent<'_>,
+) -> (u64, [u32; 2]) {
     let [major, minor] = match hash.version {
         HashVersion::SipHash => entry.stored_hash(block),
         _ => {
-            let hash = disk::hash(hash, entry.name);
+            let hash = params.hash_of(hash, entry.name);
             [hash.major, hash.minor]
         }
     };
@@ -215,7 +220,7 @@ fn collect<D: DirRead>(
         if entry.inode == 0 || lblk == 0 && nth < 2 {
             continue;
         }
-        let (position, hash) = position(hash, &bytes, &entry);
+        let (position, hash) = position(dir.params(), hash, &bytes, &entry);
         if position >= cookie {
             batch.items.push(Item { position, hash, block, offset: entry.offset });
         }

@@ -13,9 +13,11 @@ use std::sync::Arc;
 
 use syncline_ondisk::OndiskError;
 use syncline_ondisk::dir::{self, DirFormat, Entries};
-use syncline_ondisk::htree::{self, HashKind, Node, NodeKind};
+use syncline_ondisk::htree::{self, HashKind, NameHash, Node, NodeKind};
 
 use crate::error::{FsError, Result};
+use crate::names::dir::block::{self, Scan};
+use crate::store::dir_format::Fold;
 
 /// Layout of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) struct DirParams {
     pub ino: u32,
     /// Format of its blocks.
     pub format: DirFormat,
+    /// How names are compared, if they fold case.
+    pub fold: Option<Fold>,
     /// True if its names are encrypted.
     pub encrypted: bool,
     /// Seed of its blocks' checksums, 0 without `metadata_csum`.
@@ -54,6 +58,22 @@ pub(crate) struct DirParams {
 }
 
 impl DirParams {
+    /// The hash of a name in its index.
+    pub(crate) fn hash_of(&self, kind: &HashKind, name: &[u8]) -> NameHash {
+        match &self.fold {
+            None => htree::hash(kind, name),
+            Some(fold) => htree::hash(kind, &fold.key(name)),
+        }
+    }
+
+    /// Looks for a name, and for room for it, in a block.
+    pub(crate) fn scan(&self, block: &[u8], name: &[u8]) -> std::result::Result<Scan, OndiskError> {
+        match &self.fold {
+            None => block::scan(block, &self.format, name),
+            Some(fold) => block::scan_folded(block, &self.format, name, fold),
+        }
+    }
+
     /// The format of block 0: the `..` of an index root reaches over the place of the tail.
     pub(crate) fn first_format(&self, indexed: bool) -> DirFormat {
         DirFormat { tail: self.format.tail && !indexed, ..self.format }

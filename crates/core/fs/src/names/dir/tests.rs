@@ -29,6 +29,7 @@ impl Memory {
         let format = DirFormat { tail, filetype: true, inodes_count: 1 << 30 };
         let params = DirParams {
             encrypted: false,
+            fold: None,
             ino: 12,
             format,
             csum_seed: 0x1234_5678,
