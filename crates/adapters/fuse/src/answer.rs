@@ -11,7 +11,8 @@ use crate::handle::Handle;
 use crate::serve::Entry;
 use crate::wire::Out;
 
-/// The only writer of a volume is its mount: what the kernel knows stays true for a day.
+/// The only writer of a volume is its mount: what the kernel knows stays true for a day. Names that
+/// fold case do not: the kernel does not know their other spellings.
 const TTL_SECONDS: u64 = 24 * 60 * 60;
 
 /// Flags for the kernel's cache of an open file (`FOPEN_*`).
@@ -39,9 +40,10 @@ pub(crate) fn empty(_: &mut Out<'_>, (): ()) -> Result<(), Errno> {
 /// Bytes of `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 40 + convert::ATTR_BYTES;
 
-/// Meaning of a name; `node` 0: the kernel learns no inode.
-fn entry_out(node: u64, attr: &Attr) -> [u8; ENTRY_BYTES] {
-    let head = [node, u64::from(attr.generation), TTL_SECONDS, TTL_SECONDS, 0];
+/// Meaning of a name; `node` 0: the kernel learns no inode. `stays`: the kernel may remember it.
+fn entry_out(node: u64, attr: &Attr, stays: bool) -> [u8; ENTRY_BYTES] {
+    let name_seconds = if stays { TTL_SECONDS } else { 0 };
+    let head = [node, u64::from(attr.generation), name_seconds, TTL_SECONDS, 0];
     let mut bytes = [0; ENTRY_BYTES];
     for (to, from) in bytes.chunks_exact_mut(8).zip(head) {
         to.copy_from_slice(&from.to_ne_bytes());
@@ -50,15 +52,21 @@ fn entry_out(node: u64, attr: &Attr) -> [u8; ENTRY_BYTES] {
     bytes
 }
 
-pub(crate) fn entry(out: &mut Out<'_>, attr: Attr) -> Result<(), Errno> {
-    put(out, &[&entry_out(convert::node(attr.ino), &attr)])
+pub(crate) fn entry(out: &mut Out<'_>, attr: Attr, stays: bool) -> Result<(), Errno> {
+    put(out, &[&entry_out(convert::node(attr.ino), &attr, stays)])
 }
 
-/// As [`entry`]; without one the kernel remembers that there is no such name (node 0).
-pub(crate) fn found(out: &mut Out<'_>, attr: Option<Attr>) -> Result<(), Errno> {
+/// As [`entry`]; without one the kernel remembers, if `absence_stays`, that there is no such name
+/// (node 0).
+pub(crate) fn found(
+    out: &mut Out<'_>,
+    attr: Option<Attr>,
+    stays: bool,
+    absence_stays: bool,
+) -> Result<(), Errno> {
     match attr {
-        Some(attr) => entry(out, attr),
-        None => put(out, &[&entry_out(0, &convert::NOTHING)]),
+        Some(attr) => entry(out, attr, stays),
+        None => put(out, &[&entry_out(0, &convert::NOTHING, absence_stays)]),
     }
 }
 
@@ -108,8 +116,9 @@ pub(crate) fn created(
     out: &mut Out<'_>,
     (attr, handle): (Attr, Handle),
     all_reads: bool,
+    stays: bool,
 ) -> Result<(), Errno> {
-    entry(out, attr)?;
+    entry(out, attr, stays)?;
     opened(out, handle, all_reads)
 }
 
@@ -126,10 +135,10 @@ pub(crate) fn add(out: &mut Out<'_>, entry: &Entry<'_>) -> bool {
 }
 
 /// As [`add`], with attributes. The kernel links neither `.` nor `..`.
-pub(crate) fn add_plus(out: &mut Out<'_>, entry: &Entry<'_>) -> bool {
+pub(crate) fn add_plus(out: &mut Out<'_>, entry: &Entry<'_>, stays: bool) -> bool {
     let known = match &entry.attr {
-        Some(attr) => entry_out(convert::node(attr.ino), attr),
-        None => entry_out(0, &convert::NOTHING),
+        Some(attr) => entry_out(convert::node(attr.ino), attr, stays),
+        None => entry_out(0, &convert::NOTHING, stays),
     };
     add_behind(out, &known, entry)
 }

@@ -45,28 +45,28 @@ operations! {
         class: Class::Names,
         trace: Detail::name(CallOp::Stat, (node, name)),
         serve: names::lookup(serve, node, name),
-        answer: found,
+        answer: found(serve.names_stay(node), serve.absence_stays()),
     }
 
     mknod 8 (mode: u32, rdev: u32, umask: u32, _pad: Zero, name: Name) {
         class: Class::Names,
         trace: Detail::mknod((node, name), mode),
         serve: names::mknod(serve, caller, (node, name), (mode, umask), rdev),
-        answer: entry,
+        answer: entry(serve.names_stay(node)),
     }
 
     mkdir 9 (mode: u32, umask: u32, name: Name) {
         class: Class::Names,
         trace: Detail::name(CallOp::Mkdir, (node, name)),
         serve: names::mkdir(serve, caller, (node, name), (mode, umask)),
-        answer: entry,
+        answer: entry(serve.names_stay(node)),
     }
 
     symlink 6 (name: Name, target: Name) {
         class: Class::Names,
         trace: Detail::names(CallOp::Symlink, (node, name), (0, target)),
         serve: names::symlink(serve, caller, (node, name), target),
-        answer: entry,
+        answer: entry(serve.names_stay(node)),
     }
 
     link 13 (old: Node, name: Name) {
@@ -74,7 +74,7 @@ operations! {
         // The other way round than a rename: the inode is known, the name is new.
         trace: Detail::names(CallOp::Link, (old, b""), (node, name)),
         serve: names::link(serve, old, (node, name)),
-        answer: entry,
+        answer: entry(serve.names_stay(node)),
     }
 
     unlink 10 (name: Name) {
@@ -114,7 +114,7 @@ operations! {
         class: Class::Names,
         trace: Detail::name(CallOp::Create, (node, name)),
         serve: names::create(serve, caller, (node, name), (mode, umask), how),
-        answer: created(fuse.all_reads),
+        answer: created(fuse.all_reads, serve.names_stay(node)),
     }
 
     readlink 5 () {
@@ -150,8 +150,9 @@ operations! {
         trace: None,
         serve: {
             out.limit(size);
+            let stay = serve.names_stay(node);
             names::readdir(serve, (node, offset), fh, true, &mut |entry| {
-                let taken = answer::add_plus(out, entry);
+                let taken = answer::add_plus(out, entry, stay);
                 fuse.listed(node, entry, taken);
                 taken
             })

@@ -109,7 +109,7 @@ impl Export {
                 name_max: self.volume.statfs().name_len,
                 no_trunc: true,
                 chown_restricted: true,
-                case_insensitive: false,
+                case_insensitive: self.volume.folds_case(inode.ino),
                 case_preserving: true,
             })
         })();

@@ -195,12 +195,12 @@ impl IncompatFeatures {
             | Self::CSUM_SEED.0
             | Self::LARGEDIR.0
             | Self::INLINE_DATA.0
+            | Self::CASEFOLD.0
             | Self::PACKED_LOG.0,
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.
-    pub const READABLE: Self =
-        Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0 | Self::CASEFOLD.0);
+    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0);
 }
 
 impl RoCompatFeatures {
@@ -309,9 +309,8 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 9] = [
+        let cases: [(u32, u32, &str); 8] = [
             (0x1_0000, 0, "encrypt"),
-            (0x2_0000, 0, "casefold"),
             (0, 0x200, "bigalloc"),
             (0x400, 0, "ea_inode"),
             (0x100, 0, "mmp"),

@@ -134,6 +134,17 @@ impl Serve {
         self.vol.iget_handle(ino)
     }
 
+    /// True if the kernel may remember names of a directory.
+    pub(crate) fn names_stay(&self, dir: u32) -> bool {
+        !self.vol.folds_case(dir)
+    }
+
+    /// True if the kernel may remember that a name is not there: no directory of the volume can
+    /// begin to fold case, where another spelling of it may be made.
+    pub(crate) fn absence_stays(&self) -> bool {
+        !self.vol.can_fold_case()
+    }
+
     /// Attributes with the owner of `uid=` and `gid=`.
     fn show(&self, mut attr: Attr) -> Attr {
         attr.uid = self.owner.unwrap_or(attr.uid);

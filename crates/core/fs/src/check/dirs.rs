@@ -1,5 +1,6 @@
 //! Directories: blocks, their checksums, and names that are there twice.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use syncline_ondisk::bytes::{le16, le32};
@@ -12,6 +13,7 @@ use super::index::{Index, Role};
 use super::marks::Runs;
 use super::report::At;
 use super::{Checker, Step, kinds};
+use crate::store::dir_format::Fold;
 
 /// Bytes of an inline directory in `i_block`, and of its parent's number.
 const INLINE_BYTES: usize = 60;
@@ -27,13 +29,20 @@ pub(super) struct Open {
     pub(super) raw: Inode,
     pub(super) runs: Runs,
     pub(super) policy: Option<Policy>,
-    /// Names must be valid UTF-8.
-    pub(super) is_strict: bool,
+    /// How names fold, if they do.
+    pub(super) fold: Option<Fold>,
     /// Entries hold the hash of their name (`casefold` and `encrypt`).
     pub(super) holds_hashes: bool,
     pub(super) seed: Option<u32>,
     /// Hash of each name.
     pub(super) names: Vec<u64>,
+}
+
+impl Open {
+    /// A name as two are told apart.
+    pub(super) fn distinct<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        self.fold.map_or(Cow::Borrowed(name), |fold| fold.distinct(name))
+    }
 }
 
 /// A chain of entries.
@@ -85,13 +94,13 @@ impl Checker<'_> {
         let runs = self.dirs.get_mut(&ino).map(|dir| std::mem::take(&mut dir.runs));
         let folds = raw.has_flag(flags::CASEFOLD);
         let policy = self.policies.of(ino);
-        let is_strict = folds && policy.is_none() && self.sb.s_encoding_flags & 1 != 0;
+        let fold = Fold::of(&self.sb).filter(|_| folds && policy.is_none());
         let seed = checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation);
         let mut dir = Open {
             ino,
             runs: runs.unwrap_or_default(),
             policy,
-            is_strict,
+            fold,
             holds_hashes: folds && policy.is_some(),
             seed: self.geo.metadata_csum.then_some(seed),
             names: Vec::new(),
@@ -181,8 +190,9 @@ impl Checker<'_> {
             let Some(bytes) = self.read(block)? else { continue };
             for (nth, entry) in Entries::new(&bytes, &self.format).flatten().enumerate() {
                 let counted = entry.inode != 0 && !(lblk == 0 && nth < 2);
-                if counted && alike.contains(&name_hash(entry.name)) {
-                    *counts.entry(entry.name.to_vec()).or_default() += 1;
+                let name = dir.distinct(entry.name);
+                if counted && alike.contains(&name_hash(&name)) {
+                    *counts.entry(name.into_owned()).or_default() += 1;
                 }
             }
         }

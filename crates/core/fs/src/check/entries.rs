@@ -2,13 +2,13 @@
 
 use syncline_ondisk::bytes::{le16, le32, u8_at};
 use syncline_ondisk::dir::{entry_bytes, file_type, rec_len_from_disk};
-use syncline_ondisk::htree;
 use syncline_ondisk::superblock::ROOT_INO;
 
 use super::dirs::{Chain, Open, name_hash, shown};
 use super::index::Hashes;
 use super::report::At;
 use super::{Checker, Step, kinds};
+use crate::store::dir_format;
 
 const HEADER_BYTES: usize = 8;
 /// Bytes of a hash behind a name.
@@ -107,16 +107,18 @@ impl Checker<'_> {
         let name = || shown(entry.name);
         if let Some((role, index)) = &chain.role {
             let hash = match index.hashes {
-                Hashes::Of(kind) => Some(htree::hash(&kind, entry.name).major),
+                Hashes::Of(kind) => {
+                    Some(dir_format::name_hash(dir.fold.as_ref(), &kind, entry.name).major)
+                }
                 Hashes::Stored => Some(entry.hash & !1),
-                Hashes::Unknown => None,
             };
             if hash.is_some_and(|hash| !role.holds(hash)) {
                 let what = format!("{} is in the wrong leaf {}", name(), chain.lblk);
                 self.note(kinds::HTREE_LEAF, at, what);
             }
         }
-        dir.names.push(name_hash(entry.name));
+        let alike = name_hash(&dir.distinct(entry.name));
+        dir.names.push(alike);
         self.check_name(dir, entry);
         if entry.inode == dir.ino {
             self.note(kinds::ENTRY_LINK, at, format!("{} is the directory itself", name()));
@@ -164,7 +166,7 @@ impl Checker<'_> {
         let illegal = entry.name.iter().any(|byte| *byte == b'/' || *byte == 0);
         if illegal || dots || entry.name.is_empty() {
             self.note(kinds::ENTRY_NAME, at, format!("{} is no name for an entry", name()));
-        } else if dir.is_strict && std::str::from_utf8(entry.name).is_err() {
+        } else if dir.fold.is_some_and(|fold| fold.refused_at(entry.name).is_some()) {
             self.note(kinds::ENTRY_NAME, at, format!("{} is not valid UTF-8", name()));
         }
     }

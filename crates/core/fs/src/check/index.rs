@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use syncline_ondisk::IncompatFeatures;
 use syncline_ondisk::bytes::{le16, le32, u8_at};
 use syncline_ondisk::htree::{HashKind, NodeKind, verify_checksum};
-use syncline_ondisk::inode::flags;
 
 use super::dirs::Open;
 use super::report::At;
@@ -40,8 +39,6 @@ pub(super) enum Hashes {
     Of(HashKind),
     /// In the entries.
     Stored,
-    /// Of names whose case is folded: not computed here.
-    Unknown,
 }
 
 /// The index of one directory.
@@ -84,10 +81,8 @@ impl Checker<'_> {
         let (version, length) = (u8_at(&root, ROOT_INFO + 4), u8_at(&root, ROOT_INFO + 5));
         let (levels, flag) = (u8_at(&root, ROOT_INFO + 6), u8_at(&root, ROOT_INFO + 7));
         let hash = self.sb.hash_version_of(version).ok().filter(|_| version < SIGNED_HASHES);
-        let folds = dir.raw.has_flag(flags::CASEFOLD);
         let hashes = match (hash, version, dir.holds_hashes) {
             (None, SIPHASH, true) => Some(Hashes::Stored),
-            (Some(_), _, false) if folds => Some(Hashes::Unknown),
             (Some(version), _, false) => {
                 Some(Hashes::Of(HashKind { version, seed: self.sb.s_hash_seed }))
             }

@@ -27,7 +27,6 @@ use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
-use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range};
 use crate::inode::inline::is_inline;
 use crate::inode::orphan::{orphan_add, orphan_del};
@@ -114,24 +113,6 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
 }
 
 impl crate::Volume {
-    /// Changes attributes. A size goes through [`Self::truncate`].
-    ///
-    /// # Errors
-    /// [`FsError::Perm`] on an immutable file, and those of [`Self::truncate`].
-    pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-        let files: &Files = &self.0;
-        files.before_change()?;
-        if let Some(size) = set.size {
-            self.truncate(inode, size)?;
-        }
-        let other = SetAttr { size: None, ..*set };
-        if other != SetAttr::default() {
-            let _rwsem = inode.rwsem.write();
-            setattr_locked(files, inode, &other)?;
-        }
-        Ok(self.getattr(inode))
-    }
-
     /// Sets the size of a regular file. It frees blocks behind a smaller size; bytes up to a larger
     /// size read as zeros. If the size stays, it frees blocks that are allocated behind the end.
     ///

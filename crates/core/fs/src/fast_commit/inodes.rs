@@ -19,7 +19,7 @@ use crate::store::group::{group_desc, inode_bitmap};
 /// Credits of a handle that makes an inode: its slot, the inode bitmap, the descriptor.
 const MAKE_CREDITS: u32 = 4;
 /// Flags of inodes that this crate does not write; the features that they need are refused.
-const FOREIGN: u32 = flags::INLINE_DATA | flags::EA_INODE | flags::ENCRYPT | flags::CASEFOLD;
+const FOREIGN: u32 = flags::INLINE_DATA | flags::EA_INODE | flags::ENCRYPT;
 /// Flags that say how `i_block` and `i_blocks` are to be read.
 const OF_BLOCKS: u32 = flags::EXTENTS | flags::INDEX | flags::HUGE_FILE;
 

@@ -102,8 +102,9 @@ pub struct StatFs {
     pub name_len: u32,
 }
 
-/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without flags that change the format).
-pub const USER_FLAGS: u32 = 0x0001_00fb;
+/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without flags that change the format);
+/// `CASEFOLD` of empty directories only.
+pub const USER_FLAGS: u32 = 0x4001_00fb;
 
 impl crate::Volume {
     /// Returns the attributes of an inode. With `mtime_update=seen` its next change gets a time of

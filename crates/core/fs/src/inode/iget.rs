@@ -42,6 +42,17 @@ impl crate::Volume {
         if holds_value { Err(FsError::Stale) } else { Ok(inode) }
     }
 
+    /// True if directories of the volume may fold case.
+    pub fn can_fold_case(&self) -> bool {
+        self.0.dir_format.fold.is_some()
+    }
+
+    /// True for a directory, named by its inode number, whose names fold case.
+    pub fn folds_case(&self, ino: u32) -> bool {
+        let folds = |inode: InodeRef| inode.state.read().raw.has_flag(disk::flags::CASEFOLD);
+        self.can_fold_case() && self.iget_handle(ino).is_ok_and(folds)
+    }
+
     /// Returns the root directory.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ const EXT4: &str = "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir
 /// Features that are made.
 const MADE: &str = "has_journal,ext_attr,resize_inode,dir_index,sparse_super2,fast_commit,\
      stable_inodes,orphan_file,filetype,meta_bg,extent,64bit,flex_bg,ea_inode,inline_data,\
-     large_dir,metadata_csum_seed,sparse_super,large_file,huge_file,uninit_bg,dir_nlink,\
+     large_dir,metadata_csum_seed,casefold,sparse_super,large_file,huge_file,uninit_bg,dir_nlink,\
      extra_isize,metadata_csum,project";
 
 impl Features {
@@ -38,6 +38,12 @@ impl Features {
             FsType::Ext4 => set.edit(EXT4)?,
         }
         set.edit(&options.features)?;
+        if options.encoding {
+            set.incompat.insert(IncompatFeatures::CASEFOLD);
+        }
+        if options.strict_encoding.is_some() && !set.incompat.contains(IncompatFeatures::CASEFOLD) {
+            return invalid("encoding_flags needs an encoding; add -E encoding=utf8".to_owned());
+        }
         if set.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
             set.ro_compat.remove(RoCompatFeatures::GDT_CSUM);
         }
@@ -130,7 +136,7 @@ mod tests {
 
     #[test]
     fn features_that_are_not_made_are_refused_by_name() {
-        for name in ["bigalloc", "mmp", "quota", "casefold", "encrypt", "verity", "journal_dev"] {
+        for name in ["bigalloc", "mmp", "quota", "encrypt", "verity", "journal_dev"] {
             let options = Options { features: name.to_owned(), ..Options::default() };
             let err = Features::of(&options).unwrap_err();
             assert_eq!(err.errno(), 95);

@@ -42,7 +42,7 @@
 //! | sectors of a device above 1 KiB | `-b` has to be given | mke2fs raises the block size |
 //! | directory hashes | always marked as signed | mke2fs asks the compiler's `char` |
 //! | a BSD disk label in sector 0 | overwritten | labels of disks belong to whole disks |
-//! | bigalloc, quota, mmp, casefold, encrypt, verity, journal_dev | refused | not written here |
+//! | bigalloc, quota, mmp, encrypt, verity, journal_dev | refused | not written here |
 //!
 //! [`grow`] adds groups to a file system, [`shrink()`] removes some. Tested in `tests/it/grow.rs`
 //! and `tests/it/shrink.rs`, and new file systems in `tests/it/mkfs.rs`: against stock mke2fs on

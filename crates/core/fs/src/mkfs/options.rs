@@ -109,6 +109,10 @@ pub struct Options {
     pub orphan_file: Option<Amount>,
     /// `-E root_owner=`: user and group of the root directory.
     pub root_owner: (u32, u32),
+    /// `-E encoding=utf8`: directories can fold case, as with `-O casefold`.
+    pub encoding: bool,
+    /// `-E encoding_flags=strict`: names that fold case must be valid.
+    pub strict_encoding: Option<bool>,
     /// `-E discard`: the device is told first that nothing on it is needed.
     pub discard: bool,
     /// `-E desc_size=`: bytes of a group descriptor with `64bit`.
@@ -151,6 +155,8 @@ impl Default for Options {
             backup_superblocks: 2,
             orphan_file: None,
             root_owner: (0, 0),
+            encoding: false,
+            strict_encoding: None,
             discard: true,
             desc_bytes: None,
             uuid: [0; 16],
@@ -227,13 +233,14 @@ impl Options {
                 "desc_size" | "desc-size" => self.desc_bytes = Some(number(name, value)?),
                 "hash_seed" => self.hash_seed = seed(value)?,
                 "root_owner" => self.root_owner = owner(value)?,
+                "encoding" if matches!(value, Some("utf8" | "utf8-12.1")) => self.encoding = true,
+                "encoding" => return invalid("the encoding is utf8; correct it".to_owned()),
+                "encoding_flags" => self.strict_encoding = Some(is_strict(value)?),
                 "discard" => self.discard = true,
                 "nodiscard" => self.discard = false,
                 "assume_storage_prezeroed" => self.zeroed |= switch(name, value)?,
                 "quotatype"
                 | "mmp_update_interval"
-                | "encoding"
-                | "encoding_flags"
                 | "android_sparse"
                 | "offset"
                 | "test_fs"
@@ -312,6 +319,19 @@ fn owner(value: Option<&str>) -> Result<(u32, u32)> {
     }
 }
 
+/// Flags of an encoding, as mke2fs takes them: joined by `-`, the last one counts.
+fn is_strict(value: Option<&str>) -> Result<bool> {
+    let mut is_strict = false;
+    for flag in value.unwrap_or_default().split('-').filter(|flag| !flag.is_empty()) {
+        is_strict = match flag {
+            "strict" => true,
+            "nostrict" => false,
+            _ => return invalid(format!("{flag} is no flag of an encoding; take strict")),
+        };
+    }
+    Ok(is_strict)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +352,8 @@ mod tests {
         for (text, word) in [
             ("stride=x", "stride"),
             ("hash_seed=1", "hash_seed"),
+            ("encoding=ascii", "utf8"),
+            ("encoding_flags=loose", "loose"),
             ("num_backup_sb=3", "num_backup_sb"),
             ("root_owner=1", "root_owner"),
             ("quotatype=usrquota", "quotatype"),

@@ -180,7 +180,7 @@ fn make_once(
     };
     // The handle is closed: only now may the failed inode's last reference go.
     done.map(|()| {
-        names.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+        names.know(dir, name, Known::Inode(inode.ino));
         if regular {
             names.hot.note_made(name);
         }

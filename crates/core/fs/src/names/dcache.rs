@@ -15,6 +15,8 @@
 //!
 //! An inode number that is used again brings no false names along: a directory goes only when it is
 //! empty, so all that can be left of it is names that are not there, and a new directory has none.
+//! Directories that fold case have no names here (`Names::know`). A directory begins or ends to
+//! fold case while it is empty, and what is left of it are names that are not there.
 //! `.` and `..` are never entered. Tested below and by `tests/it/namespace*.rs`.
 
 use std::hash::Hasher;

@@ -66,7 +66,7 @@ fn link_once(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Re
         let undone = write_inode(names, &mut h, inode, &mut st, Dirty::Times);
         names.all_or_nothing(&h, undone, "a link was not taken back")?;
     } else {
-        names.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+        names.know(dir, name, Known::Inode(inode.ino));
     }
     added
 }

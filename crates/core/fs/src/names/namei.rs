@@ -106,10 +106,14 @@ impl crate::Volume {
 pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     check_name(name)?;
     let _rwsem = dir.rwsem.read();
-    if !dir.is_dir() {
-        return Err(FsError::NotDir);
-    }
-    match names.dcache.get(dir.ino, name) {
+    let folds = {
+        let st = dir.state.read();
+        if !st.raw.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        st.raw.has_flag(flags::CASEFOLD)
+    };
+    match names.dcache.get(dir.ino, name).filter(|_| !folds) {
         Some(Known::Absent) => return Err(FsError::NotFound),
         Some(Known::Inode(ino)) => {
             // Should that fail, the entry on disk says what is wrong.
@@ -125,12 +129,12 @@ pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<Inode
             let inode = iget_entry(names, dir, &found)?;
             note_name(names, &inode, name);
             if !is_dot(name) {
-                names.dcache.put(dir.ino, name, Known::Inode(found.ino));
+                names.know(dir, name, Known::Inode(found.ino));
             }
             Ok(inode)
         }
         Probe::Absent(_) => {
-            names.dcache.put(dir.ino, name, Known::Absent);
+            names.know(dir, name, Known::Absent);
             Err(FsError::NotFound)
         }
     }
@@ -201,7 +205,7 @@ pub(crate) fn probe_name(store: &Store, dir: &Inode, name: &[u8]) -> Result<Prob
     if view.params().encrypted && !is_dot(name) {
         return probe_shown(&view, name);
     }
-    if view.params().fold.is_some_and(|fold| fold.is_strict && !fold.is_valid(name)) {
+    if view.params().fold.is_some_and(|fold| fold.refused_at(name).is_some()) {
         return Err(FsError::invalid("a name in a directory that folds case is no UTF-8"));
     }
     dir::probe(&view, name)

@@ -45,7 +45,7 @@ impl crate::Volume {
             let done = remove_name(names, &mut h, dir, &mut dir.state.write(), &found);
             let done = done.and_then(|()| drop_link(names, &mut h, &victim));
             names.all_or_nothing(&h, done, "an unlink failed half way")?;
-            names.dcache.put(dir.ino, name, Known::Absent);
+            names.know(dir, name, Known::Absent);
             names.hot.note_removed(&victim, name, names.now().seconds);
             victim
         };

@@ -1,18 +1,44 @@
 //! Setting of attributes, with the effects that some have: durability, relocation, mode of an ACL.
 
+use syncline_ondisk::inode::flags;
+
 use crate::data::Files;
 use crate::data::durability::check_durability;
 use crate::data::relaxed::note_attribute;
 use crate::data::relocate::ATTRIBUTE;
 use crate::error::{FsError, Result};
+use crate::incore::Inode;
+use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::reference::InodeRef;
 use crate::inode::xattr::acl::Acl;
 use crate::inode::xattr::{
     INDEX_ACL_DEFAULT, VALUE_BYTES_MAX, XattrFlags, change_xattr, is_acl, split,
 };
 use crate::names::relocate::relocate;
+use crate::names::unlink::check_empty;
 
 impl crate::Volume {
+    /// Changes attributes. A size goes through [`Self::truncate`].
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] on an immutable file, and those of [`Self::truncate`]. For `CASEFOLD`
+    /// [`FsError::NotDir`], [`FsError::NotEmpty`], and [`FsError::NotSupported`] on a volume
+    /// without `casefold`.
+    pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        if let Some(size) = set.size {
+            self.truncate(inode, size)?;
+        }
+        let other = SetAttr { size: None, ..*set };
+        if other != SetAttr::default() {
+            let _rwsem = inode.rwsem.write();
+            check_folding(files, inode, other.flags)?;
+            setattr_locked(files, inode, &other)?;
+        }
+        Ok(self.getattr(inode))
+    }
+
     /// Sets an attribute.
     ///
     /// # Errors
@@ -78,4 +104,20 @@ pub(crate) fn setxattr(
     let bits = mode.map(|(bits, _)| bits);
     let stored = acl.filter(|_| !mode.is_some_and(|(_, plain)| plain)).map(|a| a.to_disk());
     change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
+}
+
+/// As `ext4_ioctl_setflags`: only an empty directory begins to fold case, or ends to. The caller
+/// holds `rwsem`.
+fn check_folding(files: &Files, inode: &Inode, new: Option<u32>) -> Result<()> {
+    let (old, is_dir) = {
+        let st = inode.state.read();
+        (st.raw.i_flags, st.raw.is_dir())
+    };
+    if new.is_none_or(|new| (new ^ old) & flags::CASEFOLD == 0) {
+        return Ok(());
+    }
+    if files.dir_format.fold.is_none() {
+        return Err(FsError::NotSupported("a directory that folds case, without casefold".into()));
+    }
+    if is_dir { check_empty(files, inode) } else { Err(FsError::NotDir) }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use syncline_ondisk::casefold::Casefold;
 use syncline_ondisk::dir::DirFormat;
-use syncline_ondisk::htree::HashKind;
+use syncline_ondisk::htree::{self, HashKind, NameHash};
 use syncline_ondisk::{CompatFeatures, IncompatFeatures, OndiskError, Superblock};
 
 /// Directory properties from the superblock; constant while mounted.
@@ -24,10 +24,17 @@ pub(crate) struct DirConstants {
 pub(crate) struct Fold {
     table: &'static Casefold,
     /// Names must be valid.
-    pub(crate) is_strict: bool,
+    is_strict: bool,
 }
 
 impl Fold {
+    /// As the superblock says; `None` without `casefold`.
+    pub(crate) fn of(sb: &Superblock) -> Option<Fold> {
+        sb.s_feature_incompat
+            .contains(IncompatFeatures::CASEFOLD)
+            .then(|| Fold { table: Casefold::utf8_12_1(), is_strict: sb.s_encoding_flags & 1 != 0 })
+    }
+
     /// The name as it is hashed: folded, or as it is if it is not valid.
     pub(crate) fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         self.table.fold(name).map_or(Cow::Borrowed(name), Cow::Owned)
@@ -38,9 +45,32 @@ impl Fold {
         self.table.fold(name).filter(|folded| !folded.is_empty())
     }
 
-    /// True if it is valid.
-    pub(crate) fn is_valid(&self, name: &[u8]) -> bool {
-        self.table.fold(name).is_some()
+    /// The name as two are told apart in one directory.
+    pub(crate) fn distinct<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        self.compared(name).map_or(Cow::Borrowed(name), Cow::Owned)
+    }
+
+    /// The place of the first byte that makes a name invalid where names must be valid.
+    pub(crate) fn refused_at(&self, name: &[u8]) -> Option<usize> {
+        if !self.is_strict || self.table.fold(name).is_some() {
+            return None;
+        }
+        match std::str::from_utf8(name) {
+            Err(err) => Some(err.valid_up_to()),
+            Ok(text) => {
+                text.char_indices().map(|(at, char)| at..at + char.len_utf8()).find_map(|bytes| {
+                    self.table.fold(&name[bytes.clone()]).is_none().then_some(bytes.start)
+                })
+            }
+        }
+    }
+}
+
+/// The hash of a name in the index of a directory.
+pub(crate) fn name_hash(fold: Option<&Fold>, kind: &HashKind, name: &[u8]) -> NameHash {
+    match fold {
+        None => htree::hash(kind, name),
+        Some(fold) => htree::hash(kind, &fold.key(name)),
     }
 }
 
@@ -53,10 +83,7 @@ impl DirConstants {
             hash_unsigned: sb.hash_unsigned(),
             dir_index: sb.s_feature_compat.contains(CompatFeatures::DIR_INDEX),
             large_dir: sb.s_feature_incompat.contains(IncompatFeatures::LARGEDIR),
-            fold: sb.s_feature_incompat.contains(IncompatFeatures::CASEFOLD).then(|| Fold {
-                table: Casefold::utf8_12_1(),
-                is_strict: sb.s_encoding_flags & 1 != 0,
-            }),
+            fold: Fold::of(sb),
         }
     }
 }

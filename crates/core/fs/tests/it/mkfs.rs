@@ -267,6 +267,7 @@ const FEATURES: &[&str] = &[
     "^large_file",
     "fast_commit",
     "stable_inodes",
+    "casefold",
     "^ext_attr",
     "^extent,^64bit",
     "^has_journal,^resize_inode",
@@ -285,6 +286,9 @@ const EXTENDED: &[&str] = &[
     "orphan_file_size=2M",
     "resize=1T",
     "assume_storage_prezeroed=1",
+    "encoding=utf8",
+    "encoding_flags=nostrict-strict,encoding=utf8-12.1",
+    "encoding_flags=strict",
 ];
 
 #[test]
@@ -438,6 +442,7 @@ fn options_out_of_range_are_refused_with_a_reason() {
         (64 << 20, "-E resize=1M", "resize"),
         (64 << 20, "-E desc_size=100", "desc_size"),
         (64 << 20, "-E orphan_file_size=1G -O orphan_file", "orphan_file_size"),
+        (64 << 20, "-E encoding_flags=strict", "encoding"),
         (64 << 20, "-T tiny", "tiny"),
         (64 << 20, "-L 0123456789abcdefg", "label"),
         (17 << 40, "-O ^64bit", "64bit"),

@@ -25,6 +25,7 @@ use crate::check::index::{Index, Role};
 use crate::check::kinds::{self as k, Kind};
 use crate::check::marks::Runs;
 use crate::mkfs::build::dirs::Shape;
+use crate::store::dir_format::Fold;
 
 const OF_INDEX: [Kind; 5] =
     [k::HTREE_ROOT, k::HTREE_NODE, k::HTREE_ORDER, k::HTREE_LEAF, k::HTREE_BLOCK];
@@ -91,7 +92,7 @@ impl Mender<'_, '_> {
         let mut dir = Mended {
             ino,
             policy,
-            is_strict: folds && policy.is_none() && self.c.sb.s_encoding_flags & 1 != 0,
+            fold: Fold::of(&self.c.sb).filter(|_| folds && policy.is_none()),
             holds_hashes: folds && policy.is_some(),
             subdirs: BTreeSet::new(),
             is_renamed: false,
@@ -148,7 +149,7 @@ impl Mender<'_, '_> {
             raw: raw.clone(),
             runs: runs.clone(),
             policy: self.c.policies.of(ino),
-            is_strict: false,
+            fold: None,
             holds_hashes: raw.has_flag(flags::CASEFOLD) && self.c.policies.of(ino).is_some(),
             seed: self.seed(ino, raw.i_generation),
             names: Vec::new(),
@@ -178,15 +179,16 @@ impl Mender<'_, '_> {
             return Ok(());
         }
         let entries = self.entries_of(raw, runs)?;
-        let entries = unique(entries, raw.has_flag(flags::ENCRYPT));
+        let entries = unique(entries, dir.fold, raw.has_flag(flags::ENCRYPT));
         let blocks: Vec<u64> = runs.blocks().map(|(_, block)| block).collect();
         let Some(first) = blocks.first() else { return Ok(()) };
         let old = self.view(*first)?.unwrap_or_default();
         let place = (dir.ino, self.dotdot_of(dir.ino, &old));
         let linear = self.fill(place, &entries, blocks.len());
         let hash = self.c.sb.hash_kind().ok().filter(|_| keeps_index && blocks.len() > 1);
-        if let Some(hash) = hash.filter(|_| !raw.has_flag(flags::CASEFOLD)) {
-            let shape = Shape { format: self.c.format, hash, block_size: self.c.geo.block_size };
+        if let Some(hash) = hash {
+            let (format, block_size) = (self.c.format, self.c.geo.block_size);
+            let shape = Shape { format, hash, fold: dir.fold, block_size };
             let seed = self.seed(dir.ino, raw.i_generation).unwrap_or(0);
             let named: Vec<_> = entries.iter().map(|(name, ..)| &name[..]).zip(&entries).collect();
             let named: Vec<_> = named.iter().map(|(name, e)| (*name, e.1, e.2)).collect();
@@ -313,30 +315,31 @@ fn is_node(bytes: &[u8]) -> bool {
 
 /// Entries with names of their own: another one of the same inode is left out, and one of another
 /// inode is renamed, as e2fsck does. Encrypted names cannot be changed.
-fn unique(entries: Vec<Named>, is_encrypted: bool) -> Vec<Named> {
+fn unique(entries: Vec<Named>, fold: Option<Fold>, is_encrypted: bool) -> Vec<Named> {
+    let key = |name: &[u8]| fold.map_or(name.to_vec(), |fold| fold.distinct(name).into_owned());
     let mut names: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
     for (name, ino, _) in &entries {
-        names.entry(name.clone()).or_default().push(*ino);
+        names.entry(key(name)).or_default().push(*ino);
     }
     let mut kept = Vec::new();
     let mut seen: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
     for (name, ino, kind) in entries {
-        let inodes = names.get(&name).map_or(&[][..], Vec::as_slice);
+        let inodes = names.get(&key(&name)).map_or(&[][..], Vec::as_slice);
         if inodes.len() < 2 {
             kept.push((name, ino, kind));
             continue;
         }
         // The inode with the highest number keeps the name.
         let is_first = inodes.iter().max() == Some(&ino);
-        let inodes = seen.entry(name.clone()).or_default();
+        let inodes = seen.entry(key(&name)).or_default();
         if !inodes.insert(ino) || !is_first && is_encrypted {
             continue;
         }
         let mut new = name;
-        while !is_first && names.contains_key(&new) {
+        while !is_first && names.contains_key(&key(&new)) {
             mutate(&mut new);
         }
-        names.entry(new.clone()).or_default();
+        names.entry(key(&new)).or_default();
         kept.push((new, ino, kind));
     }
     kept

@@ -9,6 +9,7 @@ use syncline_ondisk::superblock::ROOT_INO;
 
 use super::Mender;
 use crate::check::encryption::Policy;
+use crate::store::dir_format::Fold;
 
 const HEADER: usize = 8;
 /// Bytes of a hash behind a name.
@@ -19,8 +20,8 @@ const ENCRYPTED_NAME_MIN: usize = 16;
 pub(super) struct Mended {
     pub(super) ino: u32,
     pub(super) policy: Option<Policy>,
-    /// Names must be valid UTF-8.
-    pub(super) is_strict: bool,
+    /// How names fold, if they do.
+    pub(super) fold: Option<Fold>,
     /// Entries hold the hash of their name.
     pub(super) holds_hashes: bool,
     /// Directories that it has a name for.
@@ -219,8 +220,8 @@ impl Mender<'_, '_> {
                 *byte = b'.';
                 dir.is_renamed = true;
             }
-            while let Some(at) = std::str::from_utf8(name).err().filter(|_| dir.is_strict) {
-                name[at.valid_up_to()] = b'.';
+            while let Some(at) = dir.fold.and_then(|fold| fold.refused_at(name)) {
+                name[at] = b'.';
                 dir.is_renamed = true;
             }
         }

@@ -11,6 +11,7 @@ use syncline_ondisk::htree::{
 };
 
 use crate::error::{FsError, Result};
+use crate::store::dir_format::{Fold, name_hash};
 
 /// Name, inode number, type.
 pub(crate) type Named<'a> = (&'a [u8], u32, u8);
@@ -20,6 +21,8 @@ pub(crate) type Named<'a> = (&'a [u8], u32, u8);
 pub(crate) struct Shape {
     pub(crate) format: DirFormat,
     pub(crate) hash: HashKind,
+    /// How names fold, if they do.
+    pub(crate) fold: Option<Fold>,
     pub(crate) block_size: usize,
 }
 
@@ -95,8 +98,9 @@ impl Shape {
         seed: u32,
         count: Option<usize>,
     ) -> Option<(Vec<u8>, Vec<u32>)> {
+        let hash = |name| name_hash(self.fold.as_ref(), &self.hash, name);
         let mut order: Vec<(NameHash, u32)> =
-            (0..).zip(entries).map(|(i, entry)| (htree::hash(&self.hash, entry.0), i)).collect();
+            (0..).zip(entries).map(|(i, entry)| (hash(entry.0), i)).collect();
         order.sort_unstable();
         let size = |entry: &Named<'_>| dir::entry_bytes(entry.0.len());
         let mut bytes_left: usize = entries.iter().map(size).sum();

@@ -133,7 +133,8 @@ impl<D: BlockDevice> Build<D> {
 
     fn put_dirs(&mut self, sb: &Superblock, last_ino: u32, extra: &mut Extra) -> Result<()> {
         let format = DirFormat { inodes_count: last_ino, ..DirFormat::new(sb) };
-        let shape = Shape { format, hash: sb.hash_kind()?, block_size: self.geo.block_size };
+        let hash = sb.hash_kind()?;
+        let shape = Shape { format, hash, fold: None, block_size: self.geo.block_size };
         for at in 0..self.tree.dirs.len() {
             let dir = &self.tree.dirs[at];
             let (id, ino) = (dir.node, self.tree.node(dir.node).ino);

@@ -182,12 +182,11 @@ pub(crate) fn lookup<D: DirRead>(dir: &D, name: &[u8]) -> Result<Probe> {
 /// # Errors
 /// [`FsError::NoSpace`] if the tree is at its greatest depth and full.
 pub(crate) fn insert<D: DirWrite>(dir: &mut D, entry: (&[u8], u32, u8)) -> Result<()> {
-    let format = dir.params().format;
     for _ in 0..SPLITS_MAX {
-        let path = walk(dir, |kind| disk::hash(kind, entry.0).major)?;
+        let path = walk(dir, |kind| dir.params().hash_of(kind, entry.0).major)?;
         let leaf = path.leaf;
         let bytes = dir.block(leaf, BlockKind::Leaf)?;
-        let scan = block::scan(&bytes, &format, entry.0).map_err(|err| dir.broken(leaf, err))?;
+        let scan = dir.params().scan(&bytes, entry.0).map_err(|err| dir.broken(leaf, err))?;
         match scan {
             Scan::Absent { room: true } => {
                 drop(bytes);
@@ -272,7 +271,7 @@ fn items<D: DirRead>(dir: &D, leaf: u32, bytes: &[u8], hash: &HashKind) -> Resul
     for entry in Entries::new(bytes, &dir.params().format) {
         let entry = entry.map_err(|err| dir.broken(leaf, err))?;
         if entry.inode != 0 {
-            let hash = disk::hash(hash, entry.name).major;
+            let hash = dir.params().hash_of(hash, entry.name).major;
             let (offset, bytes) = (entry.offset, block::used_bytes(&entry));
             items.push(Item { hash, offset, bytes });
         }

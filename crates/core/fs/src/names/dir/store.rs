@@ -17,7 +17,7 @@ use syncline_ondisk::htree::{self, HashKind, NameHash, Node, NodeKind};
 
 use crate::error::{FsError, Result};
 use crate::names::dir::block::{self, Scan};
-use crate::store::dir_format::Fold;
+use crate::store::dir_format::{Fold, name_hash};
 
 /// Layout of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,7 @@ pub(crate) struct DirParams {
 impl DirParams {
     /// The hash of a name in its index.
     pub(crate) fn hash_of(&self, kind: &HashKind, name: &[u8]) -> NameHash {
-        match &self.fold {
-            None => htree::hash(kind, name),
-            Some(fold) => htree::hash(kind, &fold.key(name)),
-        }
+        name_hash(self.fold.as_ref(), kind, name)
     }
 
     /// Looks for a name, and for room for it, in a block.
