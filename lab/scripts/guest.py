@@ -19,6 +19,9 @@
     guest.py takeover SYNCLINE
         a mount with sandbox=strict on Debian's kernels, whose process behaves as if taken over (taken_over, beside SYNCLINE): every
         attempt is refused, and the mount still answers
+    guest.py casefold SYNCLINE
+        a directory that folds case, changed by Syncline through FUSE, then by Debian's kernels, then by Syncline: each finds the other's
+        names in other spellings; e2fsck and `check` find nothing
 
 For other scripts:
 
@@ -35,6 +38,7 @@ With `instruction_ns` time in the guest is virtual: an instruction of its one em
 time of the host. What runs beside qemu changes no figure then.
 """
 import base64
+import contextlib
 import glob
 import json
 import lzma
@@ -49,6 +53,7 @@ import sys
 import tempfile
 import threading
 import time
+import unicodedata
 
 import common
 from common import Failed, Missing, lab
@@ -878,6 +883,56 @@ def takeover(args):
             raise Failed(f"{package}: done: {', '.join(done) or 'too few attempts'}")
 
 
+def spellings(nr):
+    """A name and another spelling of it."""
+    name = [f"Straße {nr}", f"Ångström {nr}", f"ΣΊΣΥΦΟΣ {nr}", f"A rather long name of file {nr}"][nr % 4]
+    other = name.replace("ß", "SS").casefold().upper()
+    return name, unicodedata.normalize("NFD", other) if nr % 3 == 0 else other
+
+
+def casefold(args):
+    names = [spellings(nr) for nr in range(400)]
+    for package in KERNELS:
+        with tempfile.NamedTemporaryFile(suffix=".img") as image, tempfile.TemporaryDirectory() as mount:
+            run = lambda *command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            run(args.syncline, "mkfs", "--force", "--size", "32M", "-b", "1024", "-O", "casefold", image.name)
+
+            @contextlib.contextmanager
+            def mounted():
+                run(args.syncline, "mount", image.name, mount)
+                try:
+                    yield os.path.join(mount, "d")
+                finally:
+                    run(args.syncline, "umount", mount)
+
+            with mounted() as folder:
+                os.mkdir(folder)
+                run("chattr", "+F", folder)
+                for name, _ in names[:300]:
+                    with open(os.path.join(folder, name), "x", encoding="utf-8") as file:
+                        print(name, file=file)
+            with Guest(cache_of(args.syncline), [], ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"], disk=image.name, packages=[package]) as inside:
+                inside.sh("mount -t ext4 /dev/vda /mnt")
+                for nr, (name, other) in enumerate(names):
+                    if nr >= 300:
+                        inside.sh(f'echo "{name}" > "/mnt/d/{name}"')
+                    elif nr % 10 == 0:
+                        inside.sh(f'rm "/mnt/d/{other}"')
+                    elif inside.sh(f'cat "/mnt/d/{other}"').strip() != name:
+                        raise Failed(f"{package}: {other} has not the text of {name}")
+                release = inside.sh("umount /mnt && uname -r").strip()
+            with mounted() as folder:
+                left = [nr for nr in range(len(names)) if nr >= 300 or nr % 10]
+                found = [nr for nr, (_, other) in enumerate(names) if os.path.exists(os.path.join(folder, other))]
+                if found != left or len(os.listdir(folder)) != len(left):
+                    raise Failed(f"{package}: {len(found)} of {len(left)} names are found")
+                for nr in left[::2]:
+                    os.remove(os.path.join(folder, names[nr][1]))
+            run("e2fsck", "-fn", image.name)
+            run(args.syncline, "check", image.name)
+            print(f"Linux {release}: {len(left)} names found by both in other spellings, the image is clean")
+
+
 def main():
     top = common.parser(__doc__)
     kinds = top.add_subparsers(dest="what", required=True)
@@ -903,8 +958,9 @@ def main():
     found.add_argument("--instruction-ns", type=int, default=1, choices=[1, 2, 4, 8])
     found.add_argument("--only", nargs="+", choices=[name for name, _ in STACKS])
     kind("takeover")
+    kind("casefold")
     args = top.parse_args()
-    return {"blocks": blocks, "nfs": nfs, "peers": peers, "takeover": takeover}[args.what](args)
+    return {"blocks": blocks, "nfs": nfs, "peers": peers, "takeover": takeover, "casefold": casefold}[args.what](args)
 
 
 if __name__ == "__main__":

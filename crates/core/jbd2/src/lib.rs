@@ -23,8 +23,9 @@
 //!   1. The running transaction is being frozen: `start` waits until the open handles have ended
 //!      and the images of the changed blocks have been referenced.
 //!   2. The running transaction is full: `start` commits it. With
-//!      [`JournalOptions::owner_commits`] it does not commit: it waits for the credits that other
-//!      handles return, and fails ([`JournalError::TooLarge`]) if none is open.
+//!      [`JournalOptions::owner_commits`] only the file system commits. Then `start` waits
+//!      until open handles return credits, and fails ([`JournalError::TooLarge`]) if no other
+//!      handle is open.
 //!   3. The log has too little space: `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
