@@ -100,7 +100,7 @@ pub struct Ls {
     pub part: Part,
     #[command(flatten)]
     pub rescued: Rescued,
-    /// IMAGE:/path.
+    /// IMAGE:/path, or IMAGE for its root directory.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
     /// Use the long format: mode, links, owner, size, time (UTC).

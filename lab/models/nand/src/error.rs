@@ -9,7 +9,7 @@ pub enum NandError {
     UnknownProfile {
         /// The request.
         name: String,
-        /// `; nearest: ` and up to three names, nearest first; empty if none is near.
+        /// `; nearest: ` and up to three names, nearest first, or other advice; may be empty.
         nearest: String,
     },
     /// The TOML text is not a profile: syntax, a missing key, an unknown key, a wrong type.

@@ -36,15 +36,15 @@ pub const EXAMPLES: crate::help::Examples = &[
     (
         "mkfs",
         &[
-            ["syncline mkfs --size 1G disk.img", "a new image"],
-            ["syncline mkfs --size 1G -O ^has_journal -m 0 disk.img", "with options of mke2fs"],
-            ["syncline mkfs -n --size 8T disk.img", "sizes only; nothing is made"],
+            ["syncline mkfs disk.img 1G", "a new image"],
+            ["syncline mkfs -O ^has_journal -m 0 disk.img 1G", "with options of mke2fs"],
+            ["syncline mkfs -n disk.img 8T", "sizes only; nothing is made"],
         ],
     ),
     (
         "resize",
         &[
-            ["syncline resize --size 2G disk.img", "grow or shrink"],
+            ["syncline resize disk.img 2G", "grow or shrink"],
             ["syncline resize --minimum root.img", "as small as its files allow"],
         ],
     ),

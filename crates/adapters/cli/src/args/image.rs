@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::control::address;
-use super::{offset_bytes, size_bytes};
+use super::{offset_bytes, size_bytes, size_with_unit};
 
 /// Part of a whole-disk image.
 #[derive(Debug, Clone, Args)]
@@ -90,6 +90,9 @@ pub struct Mkfs {
     pub format: Format,
     /// File or block device.
     pub image: PathBuf,
+    /// As --size, with K, M, G or T.
+    #[arg(value_name = "SIZE", value_parser = size_with_unit, conflicts_with = "size")]
+    pub new_size: Option<u64>,
     /// More of these options, after --, which take precedence.
     #[arg(last = true, value_name = "ARGUMENT")]
     pub more: Vec<OsString>,
@@ -176,13 +179,17 @@ pub struct MoreFormat {
 pub struct Resize {
     /// The new size: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", value_parser = size_bytes,
-        required_unless_present = "minimum", conflicts_with = "minimum")]
+        required_unless_present_any = ["minimum", "new_size"], conflicts_with = "minimum")]
     pub size: Option<u64>,
     /// Shrink the image as far as its files allow.
     #[arg(long)]
     pub minimum: bool,
     /// File or block device.
     pub image: PathBuf,
+    /// As --size, with K, M, G or T.
+    #[arg(value_name = "SIZE", value_parser = size_with_unit)]
+    #[arg(conflicts_with_all = ["size", "minimum"])]
+    pub new_size: Option<u64>,
 }
 
 /// Fill an image from a directory, a tar archive or a container image.

@@ -1,5 +1,7 @@
 //! `ls`: directories of an image.
 
+use std::ffi::OsString;
+
 use syncline_fs::{Attr, InodeRef, Volume};
 use syncline_image::names::join;
 
@@ -13,14 +15,24 @@ pub(crate) fn run(args: &Ls) -> Result<()> {
     let mut out = Out::new();
     let headings = args.recursive || args.paths.len() > 1;
     let mut first = true;
+    let paths: Vec<OsString> = args.paths.iter().map(whole).collect();
     let done =
-        image::for_each(&args.paths, &args.part, Access::Read(args.rescued), &mut |vol, place| {
+        image::for_each(&paths, &args.part, Access::Read(args.rescued), &mut |vol, place| {
             let outcome = Ok(());
             let mut listing =
                 Listing { args, vol, out: &mut out, headings, first: &mut first, outcome };
             listing.list(place).and(listing.outcome)
         });
     out.flush().and(done)
+}
+
+/// An image without a path means its root directory.
+fn whole(argument: &OsString) -> OsString {
+    let is_image = std::fs::metadata(argument).is_ok_and(|meta| !meta.is_dir());
+    if Place::split(argument).is_some() || !is_image {
+        return argument.clone();
+    }
+    Place { image: argument.into(), path: b"/".to_vec() }.argument()
 }
 
 /// Lists places of an open volume.

@@ -51,7 +51,7 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
         options.root_owner = user;
     }
     let made = mkfs::Mkfs {
-        size_bytes: args.size,
+        size_bytes: args.size.or(args.new_size),
         force: args.force || matches.get_flag("force"),
         time_s,
         identity,
@@ -147,7 +147,7 @@ fn format_options(format: &Format) -> Result<(Options, Identity)> {
 
 /// Changes the size of an image.
 pub(crate) fn resize(args: &Resize) -> Result<()> {
-    let size = args.size.map_or(NewSize::Minimum, NewSize::Bytes);
+    let size = args.size.or(args.new_size).map_or(NewSize::Minimum, NewSize::Bytes);
     let bounds = Bounds::writer(&args.image);
     let bytes = resize_opened(&args.image, size, &*bounds.when_opened())?;
     let mut out = Out::new();

@@ -184,3 +184,22 @@ fn settings_are_words_and_fit_the_machine() {
     assert!(said.contains("MiB of memory; give less"), "{said}");
     done(&["buffer", "detach", text(&served)]);
 }
+
+#[test]
+fn an_image_is_named_as_e2fsprogs_and_ls_take_it() {
+    let dir = scratch();
+    let path = dir.path().join("new.img");
+    let image = text(&path);
+    done(&["mkfs", image, "8M"]);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 << 20);
+    assert_eq!(done(&["ls", image]), "lost+found\n");
+    done(&["resize", image, "12M"]);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 12 << 20);
+    // e2fsprogs counts it in blocks.
+    let ran = run(&["resize", image, "16000"]);
+    assert!(ran.code == 2 && ran.err.contains("a size with a unit"), "{}", ran.err);
+    assert_eq!(run(&["mkfs", "--size", "8M", image, "9M"]).code, 2);
+    assert_eq!(run(&["resize", image]).code, 2);
+    let said = refused(2, &["ls", text(dir.path())]);
+    assert!(said.contains("names no file of an image"), "{said}");
+}

@@ -26,8 +26,11 @@ pub(super) fn built_in(name: &str) -> Result<&'static str, NandError> {
     let mut near: Vec<_> = near.filter(|(wrong, _)| *wrong <= name.len() / 2).collect();
     near.sort_by_key(|(wrong, _)| *wrong);
     let near: Vec<&str> = near.iter().take(3).map(|(_, known)| *known).collect();
-    let nearest =
-        if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    let nearest = match near.as_slice() {
+        _ if name.contains(',') => "; name one, or several in a plan of `sweep`".to_owned(),
+        [] => String::new(),
+        near => format!("; nearest: {}", near.join(", ")),
+    };
     Err(NandError::UnknownProfile { name: name.to_owned(), nearest })
 }
 

@@ -51,6 +51,9 @@ fn unknown_names_get_the_nearest() {
     // None is near.
     let e = Profile::parse_built_in("foo").unwrap_err().to_string();
     assert!(!e.contains("nearest"), "{e}");
+    // Other programs take lists.
+    let e = Profile::parse_built_in("nexus7-emmc,ufs-4").unwrap_err().to_string();
+    assert!(e.contains("; name one, or several in a plan of `sweep`"), "{e}");
 }
 
 #[test]
