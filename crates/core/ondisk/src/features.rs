@@ -196,11 +196,12 @@ impl IncompatFeatures {
             | Self::LARGEDIR.0
             | Self::INLINE_DATA.0
             | Self::CASEFOLD.0
+            | Self::EA_INODE.0
             | Self::PACKED_LOG.0,
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.
-    pub const READABLE: Self = Self(Self::EA_INODE.0 | Self::MMP.0 | Self::ENCRYPT.0);
+    pub const READABLE: Self = Self(Self::MMP.0 | Self::ENCRYPT.0);
 }
 
 impl RoCompatFeatures {
@@ -288,6 +289,7 @@ mod tests {
     fn defaults_are_writable() {
         assert_eq!(answer(0x2c2, 0x46b), Ok(FeatureCheck::ReadWrite));
         assert_eq!(answer(0x22c6, 0x1_846b), Ok(FeatureCheck::ReadWrite));
+        assert_eq!(answer(0x86c6, 0x1_046b), Ok(FeatureCheck::ReadWrite));
     }
 
     #[test]
@@ -312,7 +314,6 @@ mod tests {
         let cases: [(u32, u32, &str); 8] = [
             (0x1_0000, 0, "encrypt"),
             (0, 0x200, "bigalloc"),
-            (0x400, 0, "ea_inode"),
             (0x100, 0, "mmp"),
             (0, 0x100, "quota"),
             (0, 0x2000, "project"),

@@ -10,8 +10,8 @@
 //! Entries and values are padded to 4 bytes; entries of a block are sorted by (index, name length,
 //! name) and hashed, those of an inode have `e_hash` 0. A value in an inode of its own (`ea_inode`)
 //! is [`Xattr::outside`], see [`crate::ea_inode`]. [`get`] and [`Entries`] work in
-//! place; [`XattrSet`] edits by rebuilding the area, which also packs it, and refuses values that
-//! are outside by name. ACL bytes and the other contents are not interpreted.
+//! place; [`XattrSet`] edits by rebuilding the area, which also packs it. ACL bytes and the other
+//! contents are not interpreted.
 //! Tested in `tests/it/rejections.rs` (also against a map, proptest) and in `tests/it/images.rs`.
 
 use std::ops::Range;
@@ -266,7 +266,9 @@ fn hash_value(hash: u32, value: &[u8]) -> u32 {
 struct Owned {
     index: u8,
     name: Vec<u8>,
+    /// Empty if the value is outside.
     value: Vec<u8>,
+    outside: Option<Outside>,
 }
 
 impl Owned {
@@ -292,8 +294,8 @@ impl XattrSet {
         let mut entries = Vec::new();
         for entry in Entries::new(area, place)? {
             let entry = entry?;
-            let (value, Xattr { index, name, .. }) = (entry.inside()?, entry);
-            entries.push(Owned { index, name: name.to_vec(), value: value.to_vec() });
+            let Xattr { index, name, value, outside } = entry;
+            entries.push(Owned { index, name: name.to_vec(), value: value.to_vec(), outside });
         }
         Ok(Self { entries })
     }
@@ -316,14 +318,14 @@ impl XattrSet {
             index: e.index,
             name: &e.name,
             value: &e.value,
-            outside: None,
+            outside: e.outside,
         })
     }
 
-    /// The value of one attribute.
+    /// One attribute.
     #[must_use]
-    pub fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
-        self.find(index, name).and_then(|i| self.entries.get(i)).map(|e| e.value.as_slice())
+    pub fn get(&self, index: u8, name: &[u8]) -> Option<Xattr<'_>> {
+        self.find(index, name).and_then(|i| self.iter().nth(i))
     }
 
     fn find(&self, index: u8, name: &[u8]) -> Option<usize> {
@@ -333,14 +335,29 @@ impl XattrSet {
     /// Sets an attribute; returns whether it existed. Usage error: the name is too long, or empty
     /// together with index 0. Whether it fits is asked with [`XattrSet::fits`].
     pub fn set(&mut self, index: u8, name: &[u8], value: &[u8]) -> Result<bool> {
+        self.put(index, name, value, None)
+    }
+
+    /// As [`XattrSet::set`] of an attribute whose value is in an inode of its own.
+    pub fn set_outside(&mut self, index: u8, name: &[u8], outside: Outside) -> Result<bool> {
+        self.put(index, name, &[], Some(outside))
+    }
+
+    fn put(
+        &mut self,
+        index: u8,
+        name: &[u8],
+        value: &[u8],
+        outside: Option<Outside>,
+    ) -> Result<bool> {
         if name.len() > NAME_MAX || (name.is_empty() && index == 0) {
             return Err(OndiskError::usage(WHAT, format!("a name of {} bytes", name.len())));
         }
         if let Some(entry) = self.find(index, name).and_then(|i| self.entries.get_mut(i)) {
-            entry.value = value.to_vec();
+            (entry.value, entry.outside) = (value.to_vec(), outside);
             return Ok(true);
         }
-        self.entries.push(Owned { index, name: name.to_vec(), value: value.to_vec() });
+        self.entries.push(Owned { index, name: name.to_vec(), value: value.to_vec(), outside });
         Ok(false)
     }
 
@@ -351,6 +368,12 @@ impl XattrSet {
             self.entries.remove(at);
         }
         at.is_some()
+    }
+
+    /// Bytes of the values in an area, padding included.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.entries.iter().map(|entry| value_bytes(entry.value.len())).sum()
     }
 
     /// Bytes the attributes need in an area, headers included.
@@ -412,8 +435,16 @@ fn put_entries(area: &mut [u8], place: Place, entries: &[&Owned]) -> u32 {
         put_u8(area, at + 1, entry.index);
         put_le16(area, at + 2, u16::try_from(offset).unwrap_or(0));
         put_le32(area, at + 8, u32::try_from(entry.value.len()).unwrap_or(0));
+        if let Some(Outside { inum, size, hash }) = entry.outside {
+            put_le32(area, at + 4, inum);
+            put_le32(area, at + 8, size);
+            put_le32(area, at + 12, hash);
+        }
         if place == Place::Block {
-            let hash = entry_hash(&entry.name, &entry.value);
+            let hash = match entry.outside {
+                None => entry_hash(&entry.name, &entry.value),
+                Some(outside) => outside.hash,
+            };
             put_le32(area, at + 12, hash);
             shared &= hash != 0;
             block_hash = block_hash << 16 ^ block_hash >> 16 ^ hash;

@@ -16,6 +16,7 @@ use crate::inode::blocks::{FREE_ROOM, forget_pages, free_all_blocks, free_blocks
 use crate::inode::orphan::orphan_del;
 use crate::inode::table::write_inode;
 use crate::inode::xattr::place::release_xattrs;
+use crate::inode::xattr::users::{Value, release_values};
 use crate::space::ialloc::free_inode;
 
 /// Blocks that the last handle of an eviction may change: inode table, inode bitmap, group
@@ -36,10 +37,15 @@ fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
 }
 
 fn try_evict(inodes: &Arc<Inodes>, inode: &Arc<Inode>) -> Result<()> {
+    // Dropped last: these go in the same way.
+    let _values: Vec<Value>;
     let _room = inodes.reserve_room(FREE_ROOM)?;
     let _io = inode.io.lock();
     free_all_blocks(inodes, inode)?;
     forget_pages(inodes, inode);
+    if inodes.ea_inode {
+        _values = release_values(inodes, inode)?;
+    }
     let mut h = inodes.start_under_io(EVICT_CREDITS)?;
     let mut st = inode.state.write();
     release_xattrs(inodes, &mut h, inode, &mut st)?;

@@ -20,7 +20,7 @@ use syncline_ondisk::extent::Extent;
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
 use crate::map::extents::volume::{
-    add_blocks, new_metadata_block, release_run, sub_blocks, unmap_credits,
+    add_blocks, is_metadata, new_metadata_block, release_run, sub_blocks, unmap_credits,
 };
 use crate::space::Space;
 use crate::space::balloc::Range;
@@ -264,7 +264,7 @@ impl Unmap<'_> {
             }
             empty = is_zero(bytes);
         })?;
-        let metadata = !self.st.raw.is_file();
+        let metadata = is_metadata(&self.st.raw);
         for run in &runs {
             release_run(self.space, self.h, self.inode.ino, *run, metadata)?;
             sub_blocks(self.space, self.st, run.len.into())?;

@@ -11,9 +11,8 @@ use crate::incore::Inode;
 use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::reference::InodeRef;
 use crate::inode::xattr::acl::Acl;
-use crate::inode::xattr::{
-    INDEX_ACL_DEFAULT, VALUE_BYTES_MAX, XattrFlags, change_xattr, is_acl, split,
-};
+use crate::inode::xattr::outside::VALUE_BYTES_MAX;
+use crate::inode::xattr::{INDEX_ACL_DEFAULT, XattrFlags, change_xattr, is_acl, split};
 use crate::names::relocate::relocate;
 use crate::names::unlink::check_empty;
 

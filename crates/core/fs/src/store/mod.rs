@@ -97,6 +97,8 @@ pub(crate) struct Store {
     pub(crate) extents: bool,
     /// True if inodes may hold their data themselves (`inline_data`).
     pub(crate) inline_data: bool,
+    /// True if values of attributes may have inodes of their own (`ea_inode`).
+    pub(crate) ea_inode: bool,
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
@@ -149,6 +151,7 @@ impl Store {
             needed: NeededFeatures::new(&sb),
             extents: sb.s_feature_incompat.contains(IncompatFeatures::EXTENTS),
             inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
+            ea_inode: sb.s_feature_incompat.contains(IncompatFeatures::EA_INODE),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             verity: KnownVerity::default(),

@@ -1,13 +1,14 @@
 //! Values of attributes in inodes of their own (`ea_inode`): what Linux writes is read as Linux
-//! reads it, checked as e2fsck checks it, and damage is found.
+//! reads it, checked as e2fsck checks it, and damage is found; what is written here has the same
+//! places, and goes with its users.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::bed::{Bed, MIB};
+use crate::bed::{Bed, MIB, owner};
 use crate::tree::VolumeTree;
-use syncline_device::BlockDevice;
-use syncline_fs::{FsError, MountOptions, Volume};
+use syncline_device::MemoryDevice;
+use syncline_fs::{FsError, InodeRef, Volume, XattrFlags};
 use syncline_testkit::{
     Compare, DirTree, ImageSpec, KernelMount, LoopDevice, Need, TreeManifest, TreeSink, debugfs,
     e2fsck_clean, fill, require,
@@ -86,9 +87,6 @@ fn values_that_the_kernel_keeps_in_inodes_are_read() {
         let kernel = device.mount("ro").unwrap();
         let theirs = TreeManifest::from_dir(kernel.path()).unwrap();
         ours.assert_same(&theirs, Compare::SAME_IMAGE, &what);
-        let writable: Arc<dyn BlockDevice> = bed.dev.clone();
-        let refused = Volume::mount(writable, bed.clock.clone(), MountOptions::default());
-        assert!(refused.err().unwrap().to_string().contains("ea_inode"));
     }
 }
 
@@ -170,4 +168,223 @@ fn values_of_old_lustre_are_read() {
     let theirs = TreeManifest::from_dir(kernel.path()).unwrap();
     let ours = TreeManifest::from_source(&mut VolumeTree(&vol)).unwrap();
     ours.assert_same(&theirs, Compare::SAME_IMAGE, "as Linux reads it");
+}
+
+const MODES: [&str; 4] = ["sync=ordered", "sync=eager", "log=packed", "sync=periodic,strict=*"];
+
+/// Values of many lengths, each once, in files with other attributes before them.
+fn fill_with_values<S: TreeSink>(tree: &mut S) {
+    let say = |e: S::Error| e.to_string();
+    for len in [1, 60, 300, 700, 850, 900, 967, 968, 969, 1024, 3900, 4040, 4041, 5000, 65_536] {
+        let name = format!("f{len}").into_bytes();
+        tree.create(&name, 0o644).map_err(say).unwrap();
+        tree.chown(&name, 1000, 70_000).map_err(say).unwrap();
+        for nr in 0..3 {
+            let attr = format!("user.attribute-{nr}").into_bytes();
+            tree.set_xattr(&name, &attr, &value(len * 4 + nr, len as usize)).map_err(say).unwrap();
+        }
+        // Linux shares blocks of equal attributes.
+        tree.set_xattr(&name, b"trusted.small", &name).map_err(say).unwrap();
+        // Another value, a shorter one, none.
+        tree.set_xattr(&name, b"user.attribute-0", &value(len * 4 + 3, len as usize))
+            .map_err(say)
+            .unwrap();
+        tree.set_xattr(&name, b"user.attribute-1", b"short").map_err(say).unwrap();
+        tree.remove_xattr(&name, b"user.attribute-2").map_err(say).unwrap();
+    }
+    tree.mkdir(b"d", 0o755).map_err(say).unwrap();
+    tree.set_xattr(b"d", b"user.one", &value(3, 10_000)).map_err(say).unwrap();
+    tree.create(b"gone", 0o644).map_err(say).unwrap();
+    tree.set_xattr(b"gone", b"user.one", &value(4, 10_000)).map_err(say).unwrap();
+    tree.unlink(b"gone").map_err(say).unwrap();
+}
+
+/// Blocks of each file in the root, and free inodes and blocks of the volume.
+fn usage(vol: &Volume) -> (Vec<(Vec<u8>, u64)>, u64, u64) {
+    let root = vol.root().unwrap();
+    let mut blocks: Vec<(Vec<u8>, u64)> = crate::bed::names(vol, &root)
+        .into_iter()
+        .map(|name| {
+            let inode = vol.lookup(&root, &name).unwrap();
+            let blocks = vol.getattr(&inode).blocks;
+            (name, blocks)
+        })
+        .collect();
+    blocks.sort();
+    let stat = vol.statfs();
+    (blocks, stat.files_free, stat.blocks_free)
+}
+
+#[test]
+fn values_have_the_places_that_the_kernel_gives_them() {
+    let test = "values_have_the_places_that_the_kernel_gives_them";
+    if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let formats = [
+        (1024, 256, ""),
+        (4096, 512, ",orphan_file"),
+        (4096, 128, ",^metadata_csum"),
+        (1024, 256, ",^extent,^64bit"),
+    ];
+    for ((block_size, inode_size, features), mode) in formats.into_iter().zip(MODES) {
+        let what = format!("blocks of {block_size}, inodes of {inode_size}{features}, {mode}");
+        let spec = spec(block_size, inode_size, features);
+        let mut theirs = Bed::new(&spec, 0);
+        let kernel = KernelMount::new(theirs.image.path(), "").unwrap();
+        fill_with_values(&mut DirTree::new(kernel.path()));
+        kernel.unmount().unwrap();
+        theirs.load();
+        let expected = usage(&theirs.mount("ro"));
+        let ours = Bed::new(&spec, 0).with(mode);
+        let vol = ours.mount("");
+        fill_with_values(&mut VolumeTree(&vol));
+        let written = TreeManifest::from_source(&mut VolumeTree(&vol)).unwrap();
+        ours.unmount_and_judge(vol, &what);
+        let vol = ours.mount("ro");
+        let mut found = usage(&vol).0.into_iter().zip(&expected.0);
+        assert_eq!(found.find(|(ours, theirs)| ours != *theirs), None, "{what}: blocks");
+        assert_eq!((usage(&vol).1, usage(&vol).2), (expected.1, expected.2), "{what}: free");
+        assert_eq!(findings(&vol), Vec::<String>::new(), "{what}");
+        let kernel = KernelMount::new(ours.image.path(), "").unwrap();
+        let read = TreeManifest::from_dir(kernel.path()).unwrap();
+        read.assert_same(&written, Compare::SAME_IMAGE, &what);
+        // Linux counts the users that we wrote.
+        let mut tree = DirTree::new(kernel.path());
+        tree.set_xattr(b"f5000", b"user.attribute-0", b"short").unwrap();
+        tree.unlink(b"f65536").unwrap();
+        kernel.unmount().unwrap();
+        e2fsck_clean(ours.image.path()).unwrap();
+    }
+}
+
+/// Linux keeps equal values once, and equal attributes in one block: other users keep theirs.
+#[test]
+fn values_that_the_kernel_shares_keep_their_other_users() {
+    let test = "values_that_the_kernel_shares_keep_their_other_users";
+    if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    for mode in MODES {
+        let mut bed = Bed::new(&spec(4096, 256, ""), 0).with(mode);
+        let free = bed.mount("ro").statfs();
+        let kernel = KernelMount::new(bed.image.path(), "").unwrap();
+        let mut tree = DirTree::new(kernel.path());
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            let name = name.as_bytes();
+            tree.create(name, 0o644).unwrap();
+            // In the inode, and in a block that others have, too.
+            tree.set_xattr(name, b"user.first", &value(9, 9000)).unwrap();
+            tree.set_xattr(name, b"user.fills-the-inode-up", &[b'x'; 30]).unwrap();
+            tree.set_xattr(name, b"user.second", &value(8, 8000)).unwrap();
+            tree.set_xattr(name, b"user.third", b"beside it in the block").unwrap();
+        }
+        kernel.unmount().unwrap();
+        bed.load();
+        let vol = bed.mount("");
+        let file = |name: &str| vol.resolve(name).unwrap();
+        assert_eq!(free.files_free - vol.statfs().files_free, 6 + 2, "two values for all");
+        let has_both = |inode: &InodeRef| {
+            assert!(vol.getxattr(inode, b"user.first").unwrap() == value(9, 9000));
+            assert!(vol.getxattr(inode, b"user.second").unwrap() == value(8, 8000));
+        };
+        vol.removexattr(&file("a"), b"user.first").unwrap();
+        vol.setxattr(&file("b"), b"user.third", b"a block of its own", XattrFlags::Any).unwrap();
+        vol.setxattr(&file("c"), b"user.second", &value(7, 7000), XattrFlags::Any).unwrap();
+        vol.unlink(&vol.root().unwrap(), b"d").unwrap();
+        for name in ["b", "e", "f"] {
+            has_both(&file(name));
+        }
+        assert!(vol.getxattr(&file("c"), b"user.second").unwrap() == value(7, 7000));
+        assert_eq!(free.files_free - vol.statfs().files_free, 5 + 3, "{mode}");
+        bed.unmount_and_judge(vol, mode);
+        let vol = bed.mount("");
+        for name in ["a", "b", "c", "e", "f"] {
+            vol.unlink(&vol.root().unwrap(), name.as_bytes()).unwrap();
+        }
+        bed.unmount_and_judge(vol, mode);
+        assert_eq!(bed.mount("ro").statfs(), free, "{mode}: nothing is left");
+    }
+}
+
+/// Without blocks, inodes or room for entries nothing changes; what is too long is another error.
+#[test]
+fn values_that_find_no_room_change_nothing() {
+    if !require("values_that_find_no_room_change_nothing", &[Need::E2fsck]) {
+        return;
+    }
+    let bed = Bed::new(&ImageSpec { size_bytes: 8 * MIB, ..spec(1024, 256, "") }, 0);
+    let vol = bed.mount("");
+    let root = vol.root().unwrap();
+    let file = vol.create(&root, b"f", &owner()).unwrap();
+    let set =
+        |name: &str, bytes: &[u8]| vol.setxattr(&file, name.as_bytes(), bytes, XattrFlags::Any);
+    assert_eq!(set("user.v", &[1; 65_537]), Err(FsError::ArgumentTooBig));
+    let mut all = 0;
+    let full = loop {
+        match set(&format!("user.{all:0100}"), &[7; 2000]) {
+            Ok(()) => all += 1,
+            Err(err) => break err,
+        }
+    };
+    assert!(full == FsError::NoSpace && all >= 7, "{all} entries fill a block");
+    assert_eq!(vol.listxattr(&file).unwrap().len(), all);
+    let large = vol.create(&root, b"large", &owner()).unwrap();
+    let mut end = 0;
+    while let Ok(n) = vol.write(&large, end, &[5; 16_384]) {
+        end += n as u64;
+    }
+    vol.sync().unwrap();
+    let (name, free) = (format!("user.{:0100}", 0), vol.statfs().files_free);
+    assert_eq!(set(&name, &value(1, 60_000)), Err(FsError::NoSpace));
+    assert_eq!(vol.getxattr(&file, name.as_bytes()).unwrap(), vec![7; 2000]);
+    assert_eq!(vol.statfs().files_free, free);
+    vol.truncate(&large, 0).unwrap();
+    set(&name, &value(1, 60_000)).unwrap();
+    assert!(vol.getxattr(&file, name.as_bytes()).unwrap() == value(1, 60_000));
+    let mut made = 0;
+    while vol.create(&root, format!("n{made}").as_bytes(), &owner()).is_ok() {
+        made += 1;
+    }
+    assert_eq!(set(&name, &value(2, 3000)), Err(FsError::NoSpace), "no inode is free");
+    assert!(vol.getxattr(&file, name.as_bytes()).unwrap() == value(1, 60_000));
+    set(&name, b"small").unwrap();
+    drop((root, file, large));
+    bed.unmount_and_judge(vol, "no room");
+}
+
+/// A file with more values than one handle gives up, unlinked while it is open, and the power goes.
+#[test]
+fn values_go_with_their_file_over_a_crash() {
+    let test = "values_go_with_their_file_over_a_crash";
+    if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    for mode in MODES {
+        let bed = Bed::new(&spec(4096, 256, ",orphan_file"), 0).with(mode);
+        let vol = bed.mount("");
+        let free = vol.statfs();
+        let root = vol.root().unwrap();
+        let file = vol.create(&root, b"f", &owner()).unwrap();
+        for nr in 0..20 {
+            let name = format!("user.{nr}");
+            vol.setxattr(&file, name.as_bytes(), &value(nr, 5000), XattrFlags::Any).unwrap();
+        }
+        assert_eq!(free.files_free - vol.statfs().files_free, 21);
+        vol.unlink(&root, b"f").unwrap();
+        vol.sync().unwrap();
+        assert!(vol.getxattr(&file, b"user.19").unwrap() == value(19, 5000));
+        let crashed = Bed { dev: Arc::new(bed.dev.snapshot()), ..bed };
+        std::mem::forget((vol, root, file));
+        // No other program reads a packed log.
+        if !mode.contains("packed") {
+            KernelMount::new(crashed.save(), "").unwrap().unmount().unwrap();
+            e2fsck_clean(crashed.image.path()).unwrap();
+            let recovered = Arc::new(MemoryDevice::from_bytes(&crashed.image.bytes()));
+            assert_eq!(crashed.mount_on(recovered, "ro").statfs(), free, "{mode}: by the kernel");
+        }
+        let vol = crashed.mount("");
+        crashed.unmount_and_judge(vol, mode);
+        assert_eq!(crashed.mount("ro").statfs(), free, "{mode}");
+    }
 }

@@ -334,7 +334,7 @@ fn check_populated(fs: &Fs) {
     set.encode_block(&mut again, xattr::refcount(block)).unwrap();
     for x in xattr::Entries::new(&again, xattr::Place::Block).unwrap() {
         let x = x.unwrap();
-        assert_eq!(set.get(x.index, x.name), Some(x.value));
+        assert_eq!(set.get(x.index, x.name), Some(x));
     }
     assert_eq!(xattr::XattrSet::decode(&again, xattr::Place::Block).unwrap().len(), set.len());
 }

@@ -412,10 +412,16 @@ fn xattr_areas() {
     check(40, u32::MAX, 32);
     let mut raw = good.clone();
     put32(&mut raw, 36, 99);
-    match XattrSet::decode(&raw, Place::Block) {
+    match xattr::get(&raw, Place::Block, 1, b"name") {
         Err(OndiskError::Unsupported { feature, .. }) => assert_eq!(feature, "ea_inode"),
         other => panic!("{other:?}"),
     }
+    let outside = XattrSet::decode(&raw, Place::Block).unwrap();
+    let entry = outside.get(1, b"name").unwrap();
+    assert!(entry.value.is_empty() && entry.outside.is_some_and(|out| out.inum == 99));
+    let mut again = vec![0; 1024];
+    outside.encode_block(&mut again, 1).unwrap();
+    assert_eq!(again[34..56], [&[0, 0], &raw[36..56]].concat(), "as it was, without an offset");
     assert!(XattrSet::decode(&good[..56], Place::Block).is_err(), "the value is cut off");
     assert!(XattrSet::decode(&good[..40], Place::Block).is_err(), "the entry is cut off");
     assert!(XattrSet::decode(&[0; 96], Place::Inode).unwrap().is_empty());

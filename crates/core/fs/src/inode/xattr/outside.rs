@@ -1,10 +1,10 @@
-//! Values of attributes in inodes of their own (`ea_inode`), for reading.
+//! Values of attributes in inodes of their own (`ea_inode`): reading. Changes are in
+//! `made.rs` and `users.rs`.
 //!
 //! Promises: a value is checked as Linux does before it is returned: the inode's flag and size, the
 //! hash of the value, the hash of the entry that names it; of old Lustre, which had neither, that
 //! the inode names the file. Tested in `tests/it/ea_inode.rs`.
 
-use syncline_device::{Kind, Origin};
 use syncline_ondisk::checksum::crc32c;
 use syncline_ondisk::ea_inode::{Outside, ValueInode};
 use syncline_ondisk::inode::flags;
@@ -12,11 +12,12 @@ use syncline_ondisk::inode::flags;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::table::read_inode;
-use crate::inode::xattr::VALUE_BYTES_MAX;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::store::Store;
 
+/// Longest value of a system call in bytes (XATTR_SIZE_MAX).
+pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 /// Longest value that ext4 stores (EXT4_XATTR_SIZE_MAX).
 const STORED_BYTES_MAX: u32 = 1 << 24;
 
@@ -84,7 +85,10 @@ fn contents(store: &Store, inode: &Inode, size: usize) -> Result<Vec<u8>> {
             return Err(store.corrupt(Some(inode.ino), None, None, what));
         };
         let (part, behind) = rest.split_at_mut(len as usize * block_size);
-        store.dev.read(store.block_offset(pblk), part, Origin::new(Kind::Metadata, true))?;
+        for (block, into) in (pblk..).zip(part.chunks_exact_mut(block_size)) {
+            // The newest contents may be in the log alone.
+            into.copy_from_slice(&store.buffers.read(block)?);
+        }
         rest = behind;
         at += len;
     }
@@ -92,7 +96,7 @@ fn contents(store: &Store, inode: &Inode, size: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn corrupt(store: &Store, entry: &Outside, what: &str) -> FsError {
+pub(crate) fn corrupt(store: &Store, entry: &Outside, what: &str) -> FsError {
     let what = format!("inode {} {what}, and an attribute names it", entry.inum);
     store.corrupt(Some(entry.inum), None, None, what)
 }

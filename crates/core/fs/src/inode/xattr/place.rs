@@ -3,9 +3,11 @@
 //! Promises: a block shared by several inodes is never changed, except for its count; an operation
 //! that sets an attribute gets a block of its own. All changes of one call are in one handle.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::ea_inode::Outside;
 use syncline_ondisk::xattr::{self, Entries, Place, REFCOUNT_MAX, XattrSet};
 
 use crate::error::{FsError, Result};
@@ -25,6 +27,23 @@ pub(crate) struct Attrs {
     pub block: XattrSet,
     /// Bytes of the inode's area; `None` without one.
     pub room: Option<usize>,
+    /// Other inodes have the block, too.
+    pub shared: bool,
+}
+
+impl Attrs {
+    /// Users of each value outside that this inode counts for. A shared block counts once for all
+    /// of its inodes: here only if `with_shared`.
+    pub(crate) fn users(&self, with_shared: bool) -> BTreeMap<u32, (i64, Outside)> {
+        let mut users = BTreeMap::new();
+        let block = (!self.shared || with_shared).then(|| self.block.iter());
+        for outside in self.inode.iter().chain(block.into_iter().flatten()) {
+            if let Some(outside) = outside.outside {
+                users.entry(outside.inum).or_insert((0, outside)).0 += 1;
+            }
+        }
+        users
+    }
 }
 
 /// The in-inode area, and the bytes of the inode table block that holds it.
@@ -73,7 +92,8 @@ pub(crate) fn read_attrs(store: &Store, inode: &Inode, st: &InodeState) -> Resul
     let place = |err: syncline_ondisk::OndiskError| {
         store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
     };
-    let mut attrs = Attrs { inode: XattrSet::default(), block: XattrSet::default(), room: None };
+    let mut attrs =
+        Attrs { inode: XattrSet::default(), block: XattrSet::default(), room: None, shared: false };
     if let Some((block, range)) = xattr_area(store, inode, st)? {
         let bytes = store.buffers.read(block)?;
         let area = bytes.get(range.clone()).unwrap_or(&[]);
@@ -82,6 +102,7 @@ pub(crate) fn read_attrs(store: &Store, inode: &Inode, st: &InodeState) -> Resul
     }
     if let Some(bytes) = xattr_block(store, inode, st)? {
         attrs.block = XattrSet::decode(&bytes, Place::Block).map_err(place)?;
+        attrs.shared = xattr::refcount(&bytes) > 1;
     }
     Ok(attrs)
 }

@@ -13,7 +13,7 @@ use syncline_jbd2::Handle;
 use syncline_ondisk::extent::{
     self, Extent, MAX_DEPTH, Node, NodeLimits, NodeMut, verify_block_checksum,
 };
-use syncline_ondisk::inode::flags;
+use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{OndiskError, checksum};
 
 use super::convert::convert;
@@ -316,8 +316,8 @@ pub(crate) fn convert_extent(
 }
 
 /// Unmaps and frees blocks of `from..to`, from the end, as far as `credits` of the handle
-/// reach. Returns the new `to`; the range is done when that is `from`. `metadata`: the blocks
-/// are journaled (directories, long symlinks). `credits` is at least [`unmap_credits`].
+/// reach. Returns the new `to`; the range is done when that is `from`. `credits` is at least
+/// [`unmap_credits`].
 ///
 /// # Errors
 /// As [`install_extent`] (a hole in the middle may need a node block).
@@ -333,7 +333,7 @@ pub(crate) fn unmap_blocks(
         st.extent_cache.forget(from, to);
         return remove_from_map(space, h, inode, st, (from, to), credits);
     }
-    let metadata = !st.raw.is_file();
+    let metadata = is_metadata(&st.raw);
     detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, range| {
         release_run(space, h, inode.ino, range, metadata)
     })
@@ -363,6 +363,12 @@ pub(crate) fn detach_extents(
         left = left.saturating_sub(cost);
         Ok(left >= cost)
     })
+}
+
+/// True if the blocks of an inode are journaled: those of directories, symbolic links and values of
+/// attributes.
+pub(crate) fn is_metadata(raw: &disk::Inode) -> bool {
+    !raw.is_file() || raw.has_flag(flags::EA_INODE)
 }
 
 /// Frees the blocks of a run that is no longer mapped.

@@ -9,7 +9,8 @@ use crate::data::durability::check_durability;
 use crate::data::relocate::ATTRIBUTE as RELOCATE;
 use crate::error::{FsError, Result};
 use crate::inode::xattr::acl::Acl;
-use crate::inode::xattr::{INDEX_ACL_DEFAULT, INDEX_USER, VALUE_BYTES_MAX, is_acl, split};
+use crate::inode::xattr::outside::VALUE_BYTES_MAX;
+use crate::inode::xattr::{INDEX_ACL_DEFAULT, INDEX_USER, is_acl, split};
 
 /// A full name and a value, as setxattr takes them.
 pub type Xattr<'a> = (&'a [u8], &'a [u8]);
