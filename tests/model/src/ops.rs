@@ -161,6 +161,8 @@ pub struct OpOptions {
     pub reach_bytes: u64,
     /// More data and fewer removals, to run out of space.
     pub fill: bool,
+    /// Values of attributes have fewer bytes.
+    pub xattr_bytes: u64,
 }
 
 /// The list of a seed. It begins with a few directories and files and ends with a comparison.
@@ -362,7 +364,7 @@ impl OpMaker {
             0 => 0,
             1..=3 => self.random.below(40),
             4 => self.random.below(200),
-            _ => self.random.below(self.options.block_size / 2),
+            _ => self.random.below(self.options.xattr_bytes),
         };
         ModelOp::SetXattr {
             path: self.path(),
@@ -397,8 +399,13 @@ mod tests {
 
     #[test]
     fn every_operation_is_drawn() {
-        let options =
-            OpOptions { count: 20_000, block_size: 1024, reach_bytes: 1 << 18, fill: false };
+        let options = OpOptions {
+            count: 20_000,
+            block_size: 1024,
+            reach_bytes: 1 << 18,
+            fill: false,
+            xattr_bytes: 512,
+        };
         let ops = gen_ops(1, options);
         assert_eq!(ops, gen_ops(1, options));
         for name in [

@@ -534,7 +534,8 @@ impl Runner {
                     XattrMode::Replace => XattrFlags::Replace,
                 };
                 let have = volume.setxattr(&inode, name.as_bytes(), &value, flags);
-                if matches!(have, Err(FsError::NoSpace)) && self.xattrs_full(id, *len) {
+                let is_full = self.xattrs_full(id, *len) || self.is_full(*len as u64);
+                if matches!(have, Err(FsError::NoSpace)) && is_full {
                     self.stats.no_space += 1;
                     return Ok(());
                 }

@@ -82,9 +82,10 @@ fn both<L: Send, R: Send>(
     })
 }
 
-fn back_and_forth(seed: u64, spec: &ImageSpec, names: usize) {
+fn back_and_forth(seed: u64, spec: &ImageSpec, tree: TreeOptions) {
+    let names = tree.names;
     println!("seed {seed}, {names} names, {} B blocks", spec.block_size_bytes);
-    let ops = gen_tree(seed, options(names));
+    let ops = gen_tree(seed, tree);
     let (ours, theirs) = (mkfs(spec), mkfs(spec));
     let we = |image: &TempImage, ops: &[TreeOp], what: &str| {
         we_write(image, ops);
@@ -102,7 +103,9 @@ fn back_and_forth(seed: u64, spec: &ImageSpec, names: usize) {
     let compare = Compare { mtimes: false, ..Compare::SAME_TREE };
     theirs_now.assert_same(&ours_now, compare, "the same tree by two writers");
     for round in 0..4_u64 {
-        let change = |seed, tree: &TreeManifest| gen_changes(seed, tree, names / 10, options(0));
+        let change = |seed, now: &TreeManifest| {
+            gen_changes(seed, now, names / 10, TreeOptions { names: 0, ..tree })
+        };
         let ours_ops = change(seed + 100 + round, &ours_now);
         let theirs_ops = change(seed + 200 + round, &theirs_now);
         let (in_ours, in_theirs) =
@@ -125,7 +128,27 @@ fn a_large_tree_goes_back_and_forth() {
         inode_count: Some(names as u32 * 2),
         ..ImageSpec::with_size(((64 + names / 25) as u64) << 20)
     };
-    back_and_forth(1, &spec, names);
+    back_and_forth(1, &spec, options(names));
+}
+
+/// Data and values in inodes: small files, small directories, large attributes.
+#[test]
+fn a_tree_in_inodes_goes_back_and_forth() {
+    if !require("a_tree_in_inodes_goes_back_and_forth", &NEEDS) {
+        return;
+    }
+    for (inode_size, block_size) in [(256, 1024), (512, 4096)] {
+        let spec = ImageSpec {
+            block_size_bytes: block_size,
+            inode_size_bytes: Some(inode_size),
+            features: "inline_data,ea_inode".to_owned(),
+            inode_count: Some(8192),
+            ..ImageSpec::with_size(64 << 20)
+        };
+        let file_bytes_max = u64::from(inode_size);
+        let tree = TreeOptions { file_bytes_max, xattr_bytes_max: 9000, ..options(600) };
+        back_and_forth(u64::from(inode_size), &spec, tree);
+    }
 }
 
 #[test]
@@ -139,5 +162,5 @@ fn a_small_tree_in_small_blocks_goes_back_and_forth() {
         inode_count: Some(8192),
         ..ImageSpec::with_size(128 << 20)
     };
-    back_and_forth(2, &spec, 2000);
+    back_and_forth(2, &spec, options(2000));
 }

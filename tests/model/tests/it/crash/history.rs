@@ -12,7 +12,8 @@
 //! Rules
 //! - Names are those after some of the name operations, which ones is the mode's (`names`).
 //! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
-//! - A size lies between the sizes that the file had since then.
+//! - A size lies between the sizes that the file had since then; an attribute has one of its
+//!   values.
 //! - Where anything is that was written after a barrier of a file, that barrier is as a sync.
 //! - A file that was renamed over another is under that name with what was written before.
 //!
@@ -57,6 +58,13 @@ pub fn signed_sector(file: u32, sector: u64, seq: u64) -> [u8; SECTOR as usize] 
     bytes[16..24].copy_from_slice(&sector.to_le_bytes());
     bytes[24..32].copy_from_slice(&seq.to_le_bytes());
     fill(u64::from(file) << 40 ^ sector << 20 ^ seq, 0, &mut bytes[32..]);
+    bytes
+}
+
+/// Value of an attribute; empty where it was removed.
+pub fn signed_value(seq: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(seq, 0, &mut bytes);
     bytes
 }
 
@@ -190,6 +198,8 @@ struct FileHistory {
     /// When and what.
     sizes: Vec<(u64, u64)>,
     sectors: BTreeMap<u64, Vec<(u64, Content)>>,
+    /// By name of the attribute; an empty value is none.
+    values: BTreeMap<Vec<u8>, Vec<(u64, Vec<u8>)>>,
 }
 
 /// Coverage of one acknowledgement.
@@ -258,6 +268,9 @@ impl History {
                 Found::Garbage => None,
             });
             history.sizes = vec![(0, seen.size)];
+            let value =
+                |(name, value): &(Vec<u8>, Vec<u8>)| (name.clone(), vec![(0, value.clone())]);
+            history.values = seen.xattrs.iter().map(value).collect();
             history.sectors = sectors.collect();
         }
         next.names = vec![names];
@@ -300,6 +313,11 @@ impl History {
         for sector in from..to {
             history.sectors.entry(sector).or_default().push((seq, content));
         }
+    }
+
+    pub fn record_value(&mut self, file: u32, seq: u64, name: &str, value: Vec<u8>) {
+        let values = &mut self.files[file as usize].values;
+        values.entry(name.as_bytes().to_vec()).or_default().push((seq, value));
     }
 
     pub fn record_size(&mut self, file: u32, seq: u64, size: u64) {
@@ -444,6 +462,17 @@ impl History {
         if !(low..=high).contains(&seen.size) {
             return Err(format!("size {}, legal are {low} to {high}", seen.size));
         }
+        for (name, events) in &history.values {
+            let found = seen.xattrs.iter().find(|(found, _)| found == name);
+            let found = found.map_or(&[][..], |(_, value)| value);
+            let from = events.iter().rposition(|(seq, _)| *seq <= acked);
+            let legal = events[from.unwrap_or(0)..].iter().any(|(_, value)| value == found)
+                || from.is_none() && found.is_empty();
+            if !legal {
+                let name = name.escape_ascii();
+                return Err(format!("{name} has {} bytes that are not legal", found.len()));
+            }
+        }
         for (sector, found) in &seen.sectors {
             match found {
                 Found::Garbage => return Err(format!("sector {sector} has foreign bytes")),
@@ -488,6 +517,7 @@ mod tests {
         let seq = history.next_seq();
         history.record(file, seq, 0, 4, Content::Written(seq));
         history.record_size(file, seq, 4 * SECTOR);
+        history.record_value(file, seq, "user.v", signed_value(seq, 9));
         let mark = history.ack_file(file, 1);
         let seq = history.next_seq();
         history.record(file, seq, 1, 2, Content::Written(seq));
@@ -497,7 +527,8 @@ mod tests {
     fn tree(ino: u32, size: u64, sectors: &[(u64, Found)]) -> Recovered {
         let (mode, nlink) = (0o100_644, 1);
         let sectors = sectors.iter().copied().collect();
-        let seen = Seen { ino, mode, nlink, size, sectors, ..Seen::default() };
+        let xattrs = vec![(b"user.v".to_vec(), signed_value(2, 9))];
+        let seen = Seen { ino, mode, nlink, size, sectors, xattrs, ..Seen::default() };
         Recovered(BTreeMap::from([("f".to_owned(), seen)]))
     }
 
@@ -528,6 +559,9 @@ mod tests {
         refuse(&tree(13, 4 * SECTOR, &good), "no legal outcome");
         refuse(&tree(12, 3 * SECTOR, &good[..3]), "size");
         refuse(&tree(12, 4 * SECTOR, &good[..3]), "sector 3 is Zero");
+        let mut lost = tree(12, 4 * SECTOR, &good);
+        lost.0.get_mut("f").unwrap().xattrs.clear();
+        refuse(&lost, "user.v has 0 bytes");
         refuse(&tree(12, 4 * SECTOR, &signed([2, 1, 2, 2])), "sector 1 is Written(1)");
         let mut other = good.clone();
         other[2].1 = Found::Signed { file: 1, sector: 2, seq: 2 };

@@ -13,6 +13,7 @@ mod ace;
 mod barriers;
 mod eager;
 mod history;
+mod in_inodes;
 mod judge;
 mod names;
 mod packed;

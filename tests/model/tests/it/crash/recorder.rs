@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Clock, MemoryDevice, VirtualClock};
-use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume};
+use syncline_fs::{
+    Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume, XattrFlags,
+};
 use syncline_model::VolumeTree;
 use syncline_testkit::crash::{CrashDevice, CrashLog, CrashOptions};
 
-use crate::crash::history::{Content, History, Name, Recovered, SECTOR, signed_sector};
+use crate::crash::history::{
+    Content, History, Name, Recovered, SECTOR, signed_sector, signed_value,
+};
 use crate::crash::names::Order;
 
 const PLAIN: Create = Create { mode: 0o644, uid: 0, gid: 0 };
@@ -292,6 +296,20 @@ impl Recorder {
         if end > self.history.size(file) {
             self.history.record_size(file, seq, end);
         }
+        self.observe();
+    }
+
+    /// Sets an attribute to `len` bytes that say which change of the file it is; removes it for 0.
+    pub fn set_value(&mut self, path: &str, name: &str, len: usize) {
+        let (file, inode) = (self.file(path), self.inode(path));
+        let seq = self.history.next_seq();
+        let value = signed_value(seq, len);
+        let done = match len {
+            0 => self.volume.removexattr(&inode, name.as_bytes()),
+            _ => self.volume.setxattr(&inode, name.as_bytes(), &value, XattrFlags::Any),
+        };
+        done.unwrap();
+        self.history.record_value(file, seq, name, value);
         self.observe();
     }
 

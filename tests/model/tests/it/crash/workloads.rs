@@ -477,3 +477,43 @@ pub fn mixed_steps(r: &mut Recorder, seed: u64, steps: u32) {
         }
     }
 }
+
+/// Attributes with values in the inode, in its block and in inodes of their own: set, replaced,
+/// removed, gone with their files, which some hold open.
+pub fn values(r: &mut Recorder, seed: u64) {
+    let mut random = Random::new(seed);
+    let files = ["a", "b", "c"];
+    for path in files {
+        r.create(path);
+        r.write(path, 0, 1);
+        r.set_value(path, "user.v", 5000);
+    }
+    r.syncfs();
+    for _ in 0..45 {
+        let path = files[random.index(files.len())];
+        match random.below(9) {
+            0..=4 => {
+                let name = ["user.v", "user.w", "trusted.x"][random.index(3)];
+                let len = [0, 20, 300, 1500, 5000, 20_000][random.index(6)];
+                // What is not there cannot be removed.
+                r.set_value(path, name, 1);
+                r.set_value(path, name, len);
+            }
+            5 => {
+                r.unlink(path);
+                r.create(path);
+            }
+            6 => r.replace(path, 1),
+            7 => r.hold(path),
+            _ => r.release(),
+        }
+        match random.below(5) {
+            0 => r.fsync(path),
+            1 => r.fsync_dir(""),
+            2 => r.pass([5, 900, 5100][random.index(3)]),
+            _ => {}
+        }
+    }
+    r.release();
+    r.pass(6000);
+}
