@@ -62,6 +62,27 @@ pub fn parent(data: &[u8]) -> u32 {
     le32(data, 0)
 }
 
+/// The inline bytes of a new directory.
+#[must_use]
+pub fn new_dir(parent: u32, format: &DirFormat) -> Vec<u8> {
+    let mut data = parent.to_le_bytes().to_vec();
+    data.resize(I_BLOCK_BYTES, 0);
+    put_entry(&mut data, format, PARENT_BYTES, I_BLOCK_BYTES - PARENT_BYTES, (0, 0, b""));
+    data
+}
+
+/// Gives a directory that has one chain a second one, up to `room` bytes. False: it has two
+/// already, or `room` is too short (`ext4_update_inline_dir`).
+pub fn grow_dir(data: &mut Vec<u8>, room: usize, format: &DirFormat) -> bool {
+    let more = room.saturating_sub(I_BLOCK_BYTES);
+    if data.len() != I_BLOCK_BYTES || more <= entry_bytes(1) {
+        return false;
+    }
+    data.resize(room, 0);
+    put_entry(data, format, I_BLOCK_BYTES, more, (0, 0, b""));
+    true
+}
+
 /// Lays the inline bytes of directory `ino` out as an area. Corrupt: a chain of entries is broken.
 pub fn dir_area(data: &[u8], ino: u32, format: &DirFormat) -> Result<Vec<u8>> {
     let format = DirFormat { tail: false, ..*format };

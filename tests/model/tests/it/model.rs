@@ -39,9 +39,25 @@ fn config(
     config
 }
 
+/// A volume with data in its inodes, and writes about as long as an inode.
+fn inline(
+    name: &'static str,
+    block_size: u32,
+    inode_size: u32,
+    change: impl FnOnce(&mut ModelConfig),
+) -> ModelConfig {
+    config(name, block_size, 48, |c| {
+        c.spec.features = "inline_data".to_owned();
+        c.spec.inode_size_bytes = Some(inode_size);
+        let unit = u64::from(inode_size / 6);
+        (c.ops.block_size, c.ops.reach_bytes, c.ops.xattr_bytes) = (unit, 4 * unit, unit);
+        change(c);
+    })
+}
+
 /// Every kind of run: block sizes, a cache that evicts all the time, volumes that get full of
-/// blocks or of inodes, an orphan file, old formats, lazy times, a log that wraps, values in
-/// inodes; with `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
+/// blocks or of inodes, an orphan file, old formats, lazy times, a log that wraps, data and values
+/// in inodes; with `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
 fn configs() -> Vec<ModelConfig> {
     vec![
         config("4k", 4096, 64, |_| {}),
@@ -77,6 +93,10 @@ fn configs() -> Vec<ModelConfig> {
             (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
             c.mount.log = LogFormat::Packed;
         }),
+        inline("inline", 4096, 256, |_| {}),
+        inline("inline-ordered", 1024, 256, |c| c.mount.sync = SyncMode::Ordered),
+        inline("inline-packed", 4096, 512, |c| c.mount.log = LogFormat::Packed),
+        inline("inline-wide", 1024, 1024, |c| c.spec.features += ",^dir_index,^metadata_csum"),
         config("values", 4096, 64, |c| {
             c.spec.features = "ea_inode,orphan_file".to_owned();
             c.ops.xattr_bytes = 65_537;
@@ -92,6 +112,10 @@ fn configs() -> Vec<ModelConfig> {
         config("values-full", 1024, 8, |c| {
             c.spec.features = "ea_inode,inline_data".to_owned();
             (c.ops.fill, c.ops.reach_bytes, c.ops.xattr_bytes) = (true, 1 << 20, 9000);
+        }),
+        config("inline-full", 1024, 8, |c| {
+            c.spec.features = "inline_data".to_owned();
+            (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
         }),
         config("plain", 4096, 48, |c| c.spec.features = "^metadata_csum,^64bit".to_owned()),
     ]

@@ -165,21 +165,20 @@ impl crate::Volume {
                 "atomic writes need sync=eager, whose log takes file data".into(),
             ));
         }
-        {
-            let _exclusive = inode.rwsem.write();
-            move_out(&self.0, inode)?;
-        }
         if inode.has_atomic.swap(true, Ordering::AcqRel) {
             return Err(FsError::Busy);
         }
-        let inode = inode.clone();
-        Ok(AtomicWrite {
-            inode,
+        let atomic = AtomicWrite {
+            inode: inode.clone(),
             staged: BTreeMap::new(),
             end: 0,
             credits: CREDITS_BASE,
             reserved: 0,
-        })
+        };
+        // From now on no write puts data into the inode.
+        let _exclusive = inode.rwsem.write();
+        move_out(&self.0, inode)?;
+        Ok(atomic)
     }
 
     /// Stages all bytes of `data`. Returns their number.

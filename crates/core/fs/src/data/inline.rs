@@ -1,25 +1,86 @@
-//! Moves the data of a file out of its inode (`inline_data`), before it changes.
+//! Files whose data is in the inode (`inline_data`): writes, sizes, and the way out.
 //!
 //! ```text
-//!   take a block (memory) -> write the data there -> one handle: flag and attribute go, the block
-//!                                                    is mapped
+//!   no bytes, no blocks ── a write that fits ──> inline ── any other change ──> blocks
+//!                                               │    ^
+//!                                 writes, sizes └────┘ within the room
+//!
+//!   the way out: take a block (memory) -> write the data there -> one handle: flag and attribute
+//!                                                                 go, the block is mapped
 //! ```
 //!
-//! Promises: a power cut leaves the data in the inode or in the block, because the commit that
-//! carries the handle flushes the block first. Size, times and contents stay. Without room for the
-//! block nothing has changed.
+//! Promises
+//! - A write to an inline file is durable with its inode.
+//! - A power cut leaves the data in the inode or in the block, because the commit that carries the
+//!   handle flushes the block first. Size, times and contents stay. Without room for the block
+//!   nothing has changed.
+//!
+//! Linux: fs/ext4/inline.c; there the way out is two transactions.
+
+use std::sync::atomic::Ordering;
 
 use crate::data::Files;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::inline::{
-    become_inline_again, become_mapped, inline_bytes, is_inline, remove_inline, store_inline,
+    become_inline_again, become_mapped, inline_bytes, inline_room, is_inline, remove_inline,
+    store_inline,
 };
 use crate::inode::table::write_inode;
 use crate::inode::times::change_time;
 use crate::map::extents::volume::{allocate_blocks, install_extent, map_credits};
 use crate::space::balloc::Range;
 use crate::space::balloc::install::wait_for_freed_blocks;
+
+/// True for a file without bytes and blocks: its next write may go into the inode. A file under an
+/// atomic write is none, because that stages blocks.
+fn may_become_inline(files: &Files, inode: &Inode, st: &InodeState) -> bool {
+    let block_size = files.block_size();
+    let of_attributes = if st.raw.i_file_acl == 0 { 0 } else { block_size as u64 / 512 };
+    st.size == 0
+        && st.reserved_blocks == 0
+        && st.raw.sectors(block_size) == of_attributes
+        && !inode.has_atomic.load(Ordering::Acquire)
+}
+
+/// Writes all of `data` if it goes into the inode. False: it goes to blocks, and what was in the
+/// inode is there. The caller holds `rwsem`, and neither `io` nor a handle.
+///
+/// # Errors
+/// As [`move_out`].
+pub(crate) fn write_inline(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<bool> {
+    let (room, has_data) = {
+        let st = inode.state.read();
+        let has_data = is_inline(&st);
+        if !has_data && !may_become_inline(files, inode, &st) {
+            return Ok(false);
+        }
+        (inline_room(files, inode, &st)?, has_data)
+    };
+    let end = offset.saturating_add(data.len() as u64);
+    if end > room as u64 {
+        move_out(files, inode)?;
+        return Ok(false);
+    }
+    let (from, to) = (offset as usize, end as usize);
+    let mut h = files.start(1)?;
+    let mut st = inode.state.write();
+    let mut bytes = if has_data { bytes_to_size(files, inode, &st)? } else { Vec::new() };
+    bytes.resize(bytes.len().max(to), 0);
+    bytes[from..to].copy_from_slice(data);
+    store_inline(files, &mut h, inode, &mut st, &bytes)?;
+    st.size = st.size.max(end);
+    st.raw.i_size = st.size;
+    write_inode(files, &mut h, inode, &mut st, Dirty::Data)?;
+    Ok(true)
+}
+
+/// The inline bytes up to the size.
+fn bytes_to_size(files: &Files, inode: &Inode, st: &InodeState) -> Result<Vec<u8>> {
+    let mut bytes = inline_bytes(files, inode, st)?;
+    bytes.truncate(usize::try_from(st.size).unwrap_or(usize::MAX));
+    Ok(bytes)
+}
 
 /// Moves the data of an inline file to a block. Does nothing for others. The caller holds `rwsem`,
 /// and neither `io` nor a handle.
@@ -42,8 +103,7 @@ fn move_out_once(files: &Files, inode: &Inode) -> Result<()> {
     let _io = inode.io.lock();
     let mut h = files.start_under_io(credits)?;
     let mut st = inode.state.write();
-    let mut data = inline_bytes(files, inode, &st)?;
-    data.truncate(usize::try_from(st.size).unwrap_or(usize::MAX));
+    let data = bytes_to_size(files, inode, &st)?;
     let before = become_mapped(files, &mut st);
     let range = match write_block(files, inode, &st, data) {
         Ok(range) => range,
@@ -85,16 +145,34 @@ fn write_block(
     }
 }
 
-/// Makes an inline file smaller. The caller holds `rwsem`.
-pub(crate) fn shrink_inline(files: &Files, inode: &Inode, size: u64) -> Result<()> {
+/// Sets the size of an inline file. False: it is none, or its data left the inode because that has
+/// no room for the size. The caller holds `rwsem`, and neither `io` nor a handle.
+///
+/// # Errors
+/// As [`move_out`].
+pub(crate) fn truncate_inline(files: &Files, inode: &Inode, size: u64) -> Result<bool> {
+    let room = {
+        let st = inode.state.read();
+        if !is_inline(&st) {
+            return Ok(false);
+        }
+        match inline_room(files, inode, &st)? as u64 {
+            room if size <= st.size.max(room) => Some(room),
+            _ => None,
+        }
+    };
+    let Some(room) = room else {
+        move_out(files, inode)?;
+        return Ok(false);
+    };
     let mut h = files.start(1)?;
     let mut st = inode.state.write();
-    let mut data = inline_bytes(files, inode, &st)?;
-    let kept = usize::try_from(size).unwrap_or(usize::MAX).min(data.len());
-    data[kept..].fill(0);
-    store_inline(files, &mut h, inode, &mut st, &data)?;
+    let mut bytes = bytes_to_size(files, inode, &st)?;
+    bytes.resize(size.min(room) as usize, 0);
+    store_inline(files, &mut h, inode, &mut st, &bytes)?;
     (st.size, st.raw.i_size) = (size, size);
     let now = change_time(files, inode, &mut st);
     st.set_times(inode, now, now);
-    write_inode(files, &mut h, inode, &mut st, Dirty::Data)
+    write_inode(files, &mut h, inode, &mut st, Dirty::Data)?;
+    Ok(true)
 }

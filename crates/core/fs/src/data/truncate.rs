@@ -22,7 +22,7 @@ use syncline_ondisk::inode::flags;
 use crate::data::Files;
 use crate::data::blocks::check_regular;
 use crate::data::flush::file::write_back;
-use crate::data::inline::{move_out, shrink_inline};
+use crate::data::inline::truncate_inline;
 use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
@@ -131,18 +131,18 @@ impl crate::Volume {
                 return Err(FsError::Perm);
             }
             let has_extents = st.raw.i_flags & flags::EXTENTS != 0;
-            if size > size_limit(files, has_extents || is_inline(&st)) {
+            if size > size_limit(files, has_extents || files.extents && is_inline(&st)) {
                 return Err(FsError::TooBig);
             }
             st.size
         };
+        if truncate_inline(files, inode, size)? {
+            return Ok(());
+        }
         if size <= old {
             // Also where it stays: blocks behind the end go.
-            let inline = is_inline(&inode.state.read());
-            let shrink = if inline { shrink_inline } else { shrink_file };
-            return shrink(files, inode, size);
+            return shrink_file(files, inode, size);
         }
-        move_out(files, inode)?;
         prepare_extension(files, inode, old)?;
         let _room = files.reserve_room(1)?;
         set_larger_size(files, inode, size)

@@ -26,12 +26,13 @@ use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_rang
 #[cfg(doc)]
 use crate::data::engine::Engine;
 use crate::data::evict::make_room;
-use crate::data::inline::move_out;
+use crate::data::inline::write_inline;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
+use crate::inode::inline::is_inline;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::{max_file_bytes, write_inode};
 use crate::inode::times::{Stamp, keep_newer, stamp};
@@ -110,16 +111,19 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
     if data.is_empty() {
         return Ok(0);
     }
-    move_out(files, inode)?;
     let (size, limit) = {
         let st = inode.state.read();
-        (st.size, size_limit(files, st.raw.i_flags & flags::EXTENTS != 0))
+        let has_extents = st.raw.i_flags & flags::EXTENTS != 0;
+        (st.size, size_limit(files, has_extents || files.extents && is_inline(&st)))
     };
     let room = limit.checked_sub(offset).filter(|room| *room > 0).ok_or(FsError::TooBig)?;
     let data = &data[..room.min(data.len() as u64) as usize];
     touch_mtime(files, inode)?;
     if offset == 0 {
         files.hot.note_contents(inode, data);
+    }
+    if files.inline_data && write_inline(files, inode, offset, data)? {
+        return Ok(data.len());
     }
     if offset + data.len() as u64 > size {
         let _change = files.pages.change();

@@ -2,19 +2,23 @@
 //!
 //! ```text
 //!   read                            from the inode table each time; the page cache has none of it
-//!   file: smaller                   in place
-//!   file: any other change          to a block first (`data/inline.rs`), then as any file
-//!   names of a directory change     in place while they fit, else to a block (`names/dir/live.rs`)
-//!   a new file, directory or link   never here: blocks
+//!   file: bytes, a size             in place while they fit (`data/inline.rs`)
+//!   file: any other change          to a block first, then as any file
+//!   file without bytes and blocks   the next write puts its data here, if it fits
+//!   new directory                   here; names change in place while they fit, else all go to a
+//!                                   block (`names/dir/live.rs`)
 //! ```
 //!
 //! Promises: data moves within one handle, so that a crash finds it in the inode or in the block,
-//! whole. What needs no room, removing and making smaller, takes no block. An inode with the flag
-//! on a volume without the feature is refused when it is loaded (`table.rs`). Tested in
-//! `tests/it/inline.rs` and `tests/it/inline_changes.rs`.
+//! whole. What needs no room, removing and making smaller, takes no block. Data and other
+//! attributes share the inode's room: what comes later and finds none goes elsewhere. An inode with
+//! the flag on a volume without the feature is refused when it is loaded (`table.rs`). Tested in
+//! `tests/it/inline.rs`, `tests/it/inline_changes.rs`, `tests/it/inline_write.rs`, and by the model
+//! and crash tests of `syncline-model`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};
+use syncline_ondisk::xattr::Place;
 use syncline_ondisk::{extent, inline};
 
 use crate::error::{FsError, Result};
@@ -63,7 +67,21 @@ pub(crate) fn data_len(store: &Store, inode: &Inode, st: &InodeState) -> Result<
     Ok((inline_bytes(store, inode, st)?.len() as u64).min(st.size))
 }
 
-/// Stores as many inline bytes as there are. The caller writes the inode.
+/// Most bytes that the inode can hold beside its other attributes; 0 without room for the one that
+/// it takes.
+///
+/// # Errors
+/// Corruption of its attributes; I/O.
+pub(crate) fn inline_room(store: &Store, inode: &Inode, st: &InodeState) -> Result<usize> {
+    let mut attrs = read_attrs(store, inode, st)?;
+    let Some(room) = attrs.room else { return Ok(0) };
+    attrs.inode.set(inline::ATTRIBUTE.0, inline::ATTRIBUTE.1, &[])?;
+    let free = (room & !3).checked_sub(attrs.inode.bytes(Place::Inode));
+    Ok(free.map_or(0, |free| I_BLOCK_BYTES + free))
+}
+
+/// Makes these the inline bytes, at most [`inline_room`]. The caller sets the sizes and writes the
+/// inode, whose slot has been written before.
 pub(crate) fn store_inline(
     store: &Store,
     h: &mut Handle,
@@ -72,14 +90,16 @@ pub(crate) fn store_inline(
     data: &[u8],
 ) -> Result<()> {
     let (first, second) = data.split_at(I_BLOCK_BYTES.min(data.len()));
-    st.raw.i_block[..first.len()].copy_from_slice(first);
-    if second.is_empty() {
-        return Ok(());
+    let before = read_attrs(store, inode, st)?.inode;
+    let mut attrs = before.clone();
+    attrs.set(inline::ATTRIBUTE.0, inline::ATTRIBUTE.1, second)?;
+    if attrs != before {
+        store_in_inode(store, h, inode, st, &attrs)?;
     }
-    let mut attrs = read_attrs(store, inode, st)?.inode;
-    let (index, name) = inline::ATTRIBUTE;
-    attrs.set(index, name, second)?;
-    store_in_inode(store, h, inode, st, &attrs)
+    st.raw.i_block.fill(0);
+    st.raw.i_block[..first.len()].copy_from_slice(first);
+    st.raw.i_flags = st.raw.i_flags & !flags::EXTENTS | flags::INLINE_DATA;
+    Ok(())
 }
 
 /// Makes the inode one without blocks and inline data, in memory. Returns what it was, for

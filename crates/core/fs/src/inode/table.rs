@@ -77,6 +77,28 @@ pub(crate) fn write_inode(
     Ok(())
 }
 
+/// Clears a slot that was never written: an earlier inode may have left attributes there. The
+/// caller writes the inode.
+///
+/// # Errors
+/// As [`write_inode`].
+pub(crate) fn clear_fresh(
+    store: &Store,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+) -> Result<()> {
+    if st.fresh {
+        let (block, offset) = inode_place(store, inode.ino)?;
+        h.modify_slot(block, offset..offset + store.geo.inode_size, |slot| {
+            slot.fill(0);
+            Ok::<(), FsError>(())
+        })?;
+        st.fresh = false;
+    }
+    Ok(())
+}
+
 pub(crate) fn read_inode(store: &Store, ino: u32) -> Result<disk::Inode> {
     let (block, offset) = inode_place(store, ino)?;
     let bytes = store.buffers.read(block)?;

@@ -29,7 +29,7 @@ use crate::map::extents::volume::bmap_create;
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::Probe;
-use crate::names::dir::live::dir_params;
+use crate::names::dir::live::{dir_params, new_inline};
 use crate::names::dir::store::{self, BlockKind};
 use crate::names::namei::{
     self, INSERT_CREDITS, ORPHAN_CREDITS, add_name, check_dir_links, probe_name,
@@ -237,7 +237,8 @@ pub(super) fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
     orphan_add(inodes, h, inode, &mut st)
 }
 
-/// Gives a new directory its first block, with the entries for itself and its parent.
+/// Makes a new directory an inline one if it may be, or gives it its first block, with the entries
+/// for itself and its parent.
 ///
 /// # Errors
 /// As `bmap_create`.
@@ -249,6 +250,10 @@ pub(crate) fn fill_new_dir(
     parent: u32,
 ) -> Result<()> {
     let params = dir_params(space, inode, st)?;
+    st.raw.i_flags &= !flags::INDEX;
+    if space.inline_data && new_inline(space, h, inode, st, (parent, &params))? {
+        return Ok(());
+    }
     let pblk = bmap_create(space, h, inode, st, 0)?;
     h.create(pblk, |block| {
         disk_dir::init_dots(block, &params.format, inode.ino, parent);
@@ -256,7 +261,6 @@ pub(crate) fn fill_new_dir(
     })?;
     st.size = space.block_size() as u64;
     st.raw.i_size = st.size;
-    st.raw.i_flags &= !flags::INDEX;
     Ok(())
 }
 

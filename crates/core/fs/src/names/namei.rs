@@ -250,7 +250,7 @@ pub(crate) fn add_name(
     entry: (&[u8], u32, u8),
     place: Option<u32>,
 ) -> Result<()> {
-    make_room(inodes, h, dir, st, entry.0)?;
+    let place = make_room(inodes, h, dir, st, (entry.0, place))?;
     let added = dir::insert(&mut Edit::new(inodes, h, dir, st)?, entry, place);
     if added.is_ok() {
         touch_dir(inodes, dir, st);

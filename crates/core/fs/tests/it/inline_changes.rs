@@ -183,13 +183,13 @@ fn a_full_volume_keeps_and_loses_what_is_in_inodes() {
         }
         vol.fsync(&filler, false).unwrap();
     }
-    // Directories may take the last blocks.
+    // Links may take the last blocks.
     let mut made = 0;
-    while vol.mkdir(&root, format!("last{made}").as_bytes(), &owner()).is_ok() {
+    while vol.symlink(&root, format!("last{made}").as_bytes(), &[b't'; 100], &owner()).is_ok() {
         made += 1;
     }
     let inode = vol.resolve("f119").unwrap();
-    assert_eq!(vol.write(&inode, 0, b"new").unwrap_err(), FsError::NoSpace);
+    assert_eq!(vol.write(&inode, 0, &[1; 300]).unwrap_err(), FsError::NoSpace);
     assert_eq!(vol.truncate(&inode, 9000).unwrap_err(), FsError::NoSpace);
     assert!(contents(&vol, &inode) == pattern(119));
     vol.truncate(&inode, 65).unwrap();

@@ -24,6 +24,7 @@ mod hash_flags;
 mod hot_zones;
 mod inline;
 mod inline_changes;
+mod inline_write;
 mod memory;
 mod mkfs;
 mod mtime;

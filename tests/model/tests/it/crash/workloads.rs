@@ -478,6 +478,58 @@ pub fn mixed_steps(r: &mut Recorder, seed: u64, steps: u32) {
     }
 }
 
+/// Files of one sector, which fits an inode of 1 KiB, that grow out of it, are cut and made anew;
+/// directories that fill their inodes and grow out of them.
+pub fn in_inodes(r: &mut Recorder, seed: u64) {
+    let mut random = Random::new(seed);
+    for dir in ["d", "d/below"] {
+        r.mkdir(dir);
+    }
+    let files = ["a", "d/b", "d/below/c", "e"];
+    for path in files {
+        r.create(path);
+        r.write(path, 0, 1);
+    }
+    r.syncfs();
+    for round in 0..40 {
+        let path = files[random.index(files.len())];
+        match random.below(9) {
+            0 | 1 => r.write(path, 0, 1),
+            2 => r.append(path, 1),
+            3 => r.truncate(path, random.below(3)),
+            4 => {
+                // Made anew, so that it begins in its inode.
+                r.unlink(path);
+                r.create(path);
+                r.write(path, 0, 1);
+            }
+            5 => r.replace(path, 1 + random.below(2)),
+            6 => r.fallocate(path, FallocateMode::KeepSize, 0, 4),
+            7 => r.hold(path),
+            _ => r.release(),
+        }
+        match random.below(5) {
+            0 => r.fsync(path),
+            1 => r.fdatasync(path),
+            2 => r.pass([5, 900, 5100][random.index(3)]),
+            _ => {}
+        }
+        if round % 4 == 0 {
+            let name = format!("d/name-{round}-{}", "y".repeat(random.index(120)));
+            r.create(&name);
+            if round % 8 == 0 {
+                r.fsync_dir("d");
+            }
+        }
+        if round == 20 {
+            r.rename("d/below", "below", false);
+            r.rename("below", "d/below", false);
+        }
+    }
+    r.release();
+    r.pass(6000);
+}
+
 /// Attributes with values in the inode, in its block and in inodes of their own: set, replaced,
 /// removed, gone with their files, which some hold open.
 pub fn values(r: &mut Recorder, seed: u64) {

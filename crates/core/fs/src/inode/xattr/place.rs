@@ -115,9 +115,11 @@ pub(crate) fn store_in_inode(
     st: &InodeState,
     set: &XattrSet,
 ) -> Result<()> {
-    let Some((block, range)) = xattr_area(store, inode, st)? else { return Ok(()) };
-    h.try_modify(block, |bytes| {
-        let area = bytes.get_mut(range).ok_or(FsError::Stale)?;
+    let size = store.geo.inode_size;
+    let Some(range) = st.raw.xattr_range(size) else { return Ok(()) };
+    let (block, offset) = inode_place(store, inode.ino)?;
+    h.modify_slot(block, offset..offset + size, |slot| {
+        let area = slot.get_mut(range).ok_or(FsError::Stale)?;
         Ok(set.encode_inode(area)?)
     })
 }

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir::{DirFormat, Entries, entry_bytes, max_free, salvage};
 use syncline_ondisk::htree::HashVersion;
-use syncline_ondisk::inode::flags;
+use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};
 use syncline_ondisk::{OndiskError, checksum, inline};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
 use crate::inode::inline::{
-    become_inline_again, become_mapped, inline_bytes, is_inline, remove_inline, store_inline,
+    become_inline_again, become_mapped, inline_bytes, inline_room, is_inline, remove_inline,
+    store_inline,
 };
+use crate::inode::table::clear_fresh;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::map::extents::volume::bmap_create;
@@ -98,8 +100,42 @@ fn inline_area(
         .map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))
 }
 
-/// Moves the entries of an inline directory to a block if it has no room for `name`; each stays at
-/// its place. For a handle with the credits of an insertion; the caller writes the inode.
+/// Puts the entries of a new directory into its inode. False: that has no room for the attribute.
+///
+/// # Errors
+/// Whatever joining the transaction gives.
+pub(crate) fn new_inline(
+    vol: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    (parent, params): (u32, &DirParams),
+) -> Result<bool> {
+    clear_fresh(vol, h, inode, st)?;
+    if inline_room(vol, inode, st)? == 0 {
+        return Ok(false);
+    }
+    set_inline(vol, h, inode, st, &inline::new_dir(parent, &params.format))?;
+    Ok(true)
+}
+
+/// Stores entries in the inode, as long as they are.
+fn set_inline(
+    vol: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    data: &[u8],
+) -> Result<()> {
+    store_inline(vol, h, inode, st, data)?;
+    (st.size, st.raw.i_size) = (data.len() as u64, data.len() as u64);
+    Ok(())
+}
+
+/// Gives an inline directory that has no room for `name` the rest of its inode, once; or else moves
+/// its entries to a block. Each stays at its place. Returns the block with room, as far as it is
+/// known: `place` for others. For a handle with the credits of an insertion; the caller writes the
+/// inode.
 ///
 /// # Errors
 /// [`FsError::NoSpace`], with nothing changed; corruption, I/O.
@@ -108,21 +144,32 @@ pub(crate) fn make_room(
     h: &mut Handle,
     inode: &Inode,
     st: &mut InodeState,
-    name: &[u8],
-) -> Result<()> {
+    (name, place): (&[u8], Option<u32>),
+) -> Result<Option<u32>> {
     if !is_inline(st) {
-        return Ok(());
+        return Ok(place);
     }
     let params = dir_params(vol, inode, st)?;
     let broken = |err: OndiskError| vol.found_corrupt(FsError::from(err.in_inode(inode.ino)));
     let format = DirFormat { tail: false, ..params.format };
-    let area = inline_area(vol, inode, st, &params)?;
-    if max_free(&area, &format).map_err(broken)? >= entry_bytes(name.len()) {
-        return Ok(());
+    let mut data = inline_bytes(vol, inode, st)?;
+    let has_room = |data: &[u8]| {
+        let area = inline::dir_area(data, inode.ino, &params.format)?;
+        Ok(max_free(&area, &format)? >= entry_bytes(name.len()))
+    };
+    if has_room(&data).map_err(broken)? {
+        return Ok(Some(0));
     }
-    let data = inline_bytes(vol, inode, st)?;
+    if inline::grow_dir(&mut data, inline_room(vol, inode, st)?, &params.format) {
+        if has_room(&data).map_err(broken)? {
+            set_inline(vol, h, inode, st, &data)?;
+            return Ok(Some(0));
+        }
+        data.truncate(I_BLOCK_BYTES);
+    }
     let bytes = inline::dir_block(&data, inode.ino, &params.format, vol.block_size());
     let bytes = bytes.map_err(broken)?;
+    let free = max_free(&bytes, &params.format).map_err(broken)?;
     let before = become_mapped(vol, st);
     let pblk = match bmap_create(vol, h, inode, st, 0) {
         Ok(pblk) => pblk,
@@ -139,7 +186,7 @@ pub(crate) fn make_room(
     st.size = vol.block_size() as u64;
     st.raw.i_size = st.size;
     st.raw.i_flags &= !flags::INDEX;
-    Ok(())
+    Ok((free >= entry_bytes(name.len())).then_some(0))
 }
 
 /// Returns the format parameters of a directory.
