@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 8] = [
+        let cases: [(u32, u32, &str); 7] = [
             (0x1_0000, 0, "encrypt"),
             (0, 0x200, "bigalloc"),
             (0x100, 0, "mmp"),
