@@ -22,6 +22,7 @@ use super::{Replay, contradiction};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
+use crate::inode::inline::{drop_inline, is_inline};
 use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
@@ -135,6 +136,7 @@ fn claim_in_group(
 impl Replay<'_> {
     /// Blocks of a file: what is there instead goes now, they come at the end of the fast commit.
     pub(super) fn add_range(&mut self, ino: u32, extent: Extent) -> Result<()> {
+        self.leave_inode(ino)?;
         if self.with_extents(ino)?.is_none() {
             return Ok(());
         }
@@ -165,10 +167,25 @@ impl Replay<'_> {
 
     /// A hole in a file.
     pub(super) fn del_range(&mut self, ino: u32, first: u32, end: u32) -> Result<()> {
+        if self.get(ino)?.is_some_and(|inode| is_inline(&inode.state.read())) {
+            return Ok(());
+        }
         match self.with_extents(ino)? {
             Some(()) => self.detach(ino, first, end),
             None => Ok(()),
         }
+    }
+
+    /// A file whose data was in the inode has blocks from now on: its slot comes after them.
+    fn leave_inode(&mut self, ino: u32) -> Result<()> {
+        let Some(inode) = self.get(ino)? else { return Ok(()) };
+        if inode.is_dir() || !is_inline(&inode.state.read()) {
+            return Ok(());
+        }
+        let mut h = self.names.start(1)?;
+        let mut st = inode.state.write();
+        drop_inline(self.names, &mut h, &inode, &mut st)?;
+        write_inode(self.names, &mut h, &inode, &mut st, Dirty::Data)
     }
 
     /// Checks that a file may have extents; `None` if it is gone.

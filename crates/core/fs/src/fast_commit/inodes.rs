@@ -2,26 +2,30 @@
 
 use std::sync::Arc;
 
-use syncline_ondisk::bitmap;
+use syncline_jbd2::Handle;
 use syncline_ondisk::extent::NodeMut;
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::superblock::ROOT_INO;
+use syncline_ondisk::{bitmap, inline};
 
 use super::{Replay, contradiction, inodes};
 use crate::error::{FsError, Result};
-use crate::incore::{Dirty, Inode};
+use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::iget::{forget_inode, iget_unlinked, insert_inode};
+use crate::inode::inline::{drop_inline, inline_room, is_inline, store_inline};
 use crate::inode::reference::InodeRef;
-use crate::inode::table::{max_file_bytes, write_inode};
+use crate::inode::table::{clear_fresh, max_file_bytes, write_inode};
+use crate::map::extents::search::is_hole;
 use crate::space::ialloc::take_number;
 use crate::store::group::{group_desc, inode_bitmap};
 
 /// Credits of a handle that makes an inode: its slot, the inode bitmap, the descriptor.
 const MAKE_CREDITS: u32 = 4;
-/// Flags of inodes that this crate does not write; the features that they need are refused.
-const FOREIGN: u32 = flags::INLINE_DATA | flags::EA_INODE | flags::ENCRYPT;
+/// Flags of inodes that this crate does not write, or that a fast commit does not carry: it has no
+/// attributes, so none that are values of others.
+const FOREIGN: u32 = flags::EA_INODE | flags::ENCRYPT;
 /// Flags that say how `i_block` and `i_blocks` are to be read.
-const OF_BLOCKS: u32 = flags::EXTENTS | flags::INDEX | flags::HUGE_FILE;
+const OF_BLOCKS: u32 = flags::EXTENTS | flags::INDEX | flags::HUGE_FILE | flags::INLINE_DATA;
 
 /// True if `i_block` is a map of blocks in an inode that came from Linux's memory, whose `i_blocks`
 /// is not known here.
@@ -71,18 +75,54 @@ impl Replay<'_> {
         padded.resize(self.names.geo.inode_size, 0);
         let said = disk::Inode::decode(&padded).map_err(|error| error.in_inode(ino))?;
         self.check(ino, &said)?;
+        let data = self.inline_data(ino, &said, &padded)?;
         match self.get(ino)? {
-            Some(inode) if is_same(&inode, &said) => self.update(&inode, said),
+            Some(inode) if is_same(&inode, &said) => self.update(&inode, said, data),
             Some(inode) => {
                 if inode.state.read().raw.i_links_count > 0 {
                     return Err(contradiction(self.names, ino, "a new file in a slot with a name"));
                 }
                 drop(inode);
                 self.evict(ino)?;
-                self.make(ino, said)
+                self.make(ino, said, data)
             }
-            None => self.make(ino, said),
+            None => self.make(ino, said, data),
         }
+    }
+
+    /// The data of a file or link that is in its inode: then Linux logs the whole slot. Entries of
+    /// directories come as names.
+    fn inline_data(&self, ino: u32, said: &disk::Inode, slot: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !said.has_flag(flags::INLINE_DATA) {
+            return Ok(None);
+        }
+        if !self.names.inline_data || !has_map(said) && !said.is_symlink() {
+            return Err(contradiction(self.names, ino, "data in an inode that cannot hold it"));
+        }
+        let data = inline::stored(said, slot).map_err(|error| error.in_inode(ino))?;
+        Ok((!said.is_dir()).then_some(data))
+    }
+
+    /// Puts the data of a file into its inode, or takes it out. The caller writes the inode.
+    fn set_inline(
+        &self,
+        h: &mut Handle,
+        inode: &Inode,
+        st: &mut InodeState,
+        data: Option<&[u8]>,
+    ) -> Result<()> {
+        let names = self.names;
+        let Some(data) = data else {
+            return if is_inline(st) { drop_inline(names, h, inode, st) } else { Ok(()) };
+        };
+        if !is_inline(st) && !is_hole(names, inode, st, 0, u32::MAX)? {
+            return Err(contradiction(names, inode.ino, "data in an inode that has blocks"));
+        }
+        clear_fresh(names, h, inode, st)?;
+        if data.len() > inline_room(names, inode, st)? {
+            return Err(contradiction(names, inode.ino, "more data than its inode holds"));
+        }
+        store_inline(names, h, inode, st, data)
     }
 
     fn check(&self, ino: u32, said: &disk::Inode) -> Result<()> {
@@ -113,11 +153,15 @@ impl Replay<'_> {
     }
 
     /// Changes an inode as far as a fast commit can: not its extended attributes, not its names.
-    fn update(&mut self, inode: &Inode, said: disk::Inode) -> Result<()> {
+    fn update(&mut self, inode: &Inode, said: disk::Inode, data: Option<Vec<u8>>) -> Result<()> {
         let mut h = self.names.start(MAKE_CREDITS)?;
         let mut st = inode.state.write();
+        if !said.is_dir() {
+            self.set_inline(&mut h, inode, &mut st, data.as_deref())?;
+        }
         let is = &st.raw;
-        if (said.i_flags ^ is.i_flags) & flags::EXTENTS != 0 {
+        let in_inode = (said.i_flags | is.i_flags) & flags::INLINE_DATA != 0;
+        if !in_inode && (said.i_flags ^ is.i_flags) & flags::EXTENTS != 0 {
             return Err(contradiction(self.names, inode.ino, "another kind of block map"));
         }
         let new = disk::Inode {
@@ -136,9 +180,11 @@ impl Replay<'_> {
     }
 
     /// A new inode without names and blocks.
-    fn make(&mut self, ino: u32, said: disk::Inode) -> Result<()> {
+    fn make(&mut self, ino: u32, said: disk::Inode, data: Option<Vec<u8>>) -> Result<()> {
+        let in_inode = said.has_flag(flags::INLINE_DATA);
+        let map = if in_inode && self.names.extents { flags::EXTENTS } else { said.i_flags };
         let mut new = disk::Inode {
-            i_flags: said.i_flags & !OF_BLOCKS | said.i_flags & flags::EXTENTS,
+            i_flags: said.i_flags & !OF_BLOCKS | map & flags::EXTENTS,
             i_size: if said.is_dir() { 0 } else { said.i_size },
             i_blocks: 0,
             i_links_count: 0,
@@ -146,7 +192,7 @@ impl Replay<'_> {
             i_file_acl: 0,
             ..said
         };
-        if has_map(&new) {
+        if has_map(&new) || in_inode {
             new.i_block.fill(0);
         }
         if new.has_flag(flags::EXTENTS) {
@@ -159,8 +205,14 @@ impl Replay<'_> {
         fresh.state.get_mut().fresh = true;
         forget_inode(self.names, ino);
         let inode = insert_inode(inodes(self.names), Arc::new(fresh));
-        let written =
-            write_inode(self.names, &mut h, &inode, &mut inode.state.write(), Dirty::Data);
+        let written = {
+            let mut st = inode.state.write();
+            let filled = match &data {
+                Some(data) => self.set_inline(&mut h, &inode, &mut st, Some(data)),
+                None => Ok(()),
+            };
+            filled.and_then(|()| write_inode(self.names, &mut h, &inode, &mut st, Dirty::Data))
+        };
         drop(h);
         self.held.insert(ino, inode);
         if is_dir {

@@ -115,6 +115,21 @@ pub(crate) fn become_mapped(store: &Store, st: &mut InodeState) -> (u32, [u8; I_
     before
 }
 
+/// Takes the data out of the inode, which is empty and without blocks then. The caller writes the
+/// inode.
+///
+/// # Errors
+/// As [`remove_inline`].
+pub(crate) fn drop_inline(
+    store: &Store,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+) -> Result<()> {
+    become_mapped(store, st);
+    remove_inline(store, h, inode, st)
+}
+
 /// Takes [`become_mapped`] back.
 pub(crate) fn become_inline_again(st: &mut InodeState, before: (u32, [u8; I_BLOCK_BYTES])) {
     (st.raw.i_flags, st.raw.i_block) = before;

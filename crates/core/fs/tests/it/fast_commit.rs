@@ -96,19 +96,19 @@ fn step(at: &Path, step: fn(&Path)) {
 }
 
 /// Fast commits of the kernel that runs.
-fn made_here(steps: usize) -> Option<Crashed> {
+fn made_here(features: &str, steps: &[fn(&Path)]) -> Option<Crashed> {
     let has_feature = Path::new("/sys/fs/ext4/features/fast_commit").exists();
     let needs = [Need::E2fsck, Need::Root, Need::Loop];
     if !require("fast commits of the running kernel", &needs) || !has_feature {
         return None;
     }
-    let image = fresh();
+    let image = fresh(features);
     let mount = KernelMount::new(image.path(), "commit=300").ok()?;
     set_up(mount.path());
     let synced = Command::new("sync").arg("-f").arg(mount.path()).status();
     assert!(synced.unwrap().success());
     let mut states = Vec::new();
-    for run in &STEPS[..steps] {
+    for run in steps {
         step(mount.path(), *run);
         states.push(tree(&TreeManifest::from_dir(mount.path()).unwrap(), true));
     }
@@ -117,8 +117,8 @@ fn made_here(steps: usize) -> Option<Crashed> {
     Some(Crashed { image, states, timed: true })
 }
 
-fn fresh() -> TempImage {
-    let features = "fast_commit".into();
+fn fresh(features: &str) -> TempImage {
+    let features = format!("fast_commit{features}");
     mkfs(&ImageSpec { features, journal_size_mib: Some(5), ..ImageSpec::with_size(24 << 20) })
 }
 
@@ -228,8 +228,44 @@ fn same(seen: &Tree, expected: &Tree) -> Result<(), String> {
 #[test]
 fn fast_commits_of_the_running_kernel_are_applied() {
     for steps in 1..=STEPS.len() {
-        let Some(crashed) = made_here(steps) else { return };
+        let Some(crashed) = made_here("", &STEPS[..steps]) else { return };
         whole(&crashed);
+    }
+}
+
+/// Small files and directories, which are in their inodes, and the way out of them.
+const STEPS_IN_INODES: &[fn(&Path)] = &[
+    |at| write(at.join("tiny"), b'n', 40),
+    |at| write(at.join("small"), b'm', 110),
+    |at| std::fs::create_dir(at.join("made")).unwrap(),
+    |at| write(at.join("made/one"), b'o', 90),
+    |at| append(at.join("tiny"), b'p', 50),
+    |at| append(at.join("small"), b'q', 9000),
+    |at| std::fs::rename(at.join("tiny"), at.join("made/two")).unwrap(),
+    |at| {
+        let file = std::fs::File::options().write(true).open(at.join("made/one")).unwrap();
+        file.set_len(20).unwrap();
+        file.sync_all().unwrap();
+    },
+    |at| write(at.join("empty/below"), b'b', 5),
+    |at| std::fs::remove_file(at.join("made/two")).unwrap(),
+];
+
+/// Appends to a file and syncs it.
+fn append(path: impl AsRef<Path>, byte: u8, len: usize) {
+    let mut file = std::fs::File::options().append(true).open(path).unwrap();
+    file.write_all(&vec![byte; len]).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn fast_commits_of_data_in_inodes_are_applied() {
+    for steps in 1..=STEPS_IN_INODES.len() {
+        let Some(crashed) = made_here(",inline_data", &STEPS_IN_INODES[..steps]) else { return };
+        let (seen, report) = recovered(&crashed.image, true, true).unwrap();
+        same(&seen, crashed.states.last().unwrap())
+            .unwrap_or_else(|said| panic!("{steps} steps, {report:?}: {said}"));
+        assert!(steps > 1 || report.fast_commits > 0, "{report:?}");
     }
 }
 
