@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::control::address;
-use super::{offset_bytes, size_bytes, size_with_unit};
+use super::{offset_bytes, size_bytes};
 
 /// Part of a whole-disk image.
 #[derive(Debug, Clone, Args)]
@@ -361,4 +361,12 @@ pub struct Serve {
     pub part: Part,
     /// File or block device.
     pub image: PathBuf,
+}
+
+/// As [`size_bytes`]; e2fsprogs counts a number alone in blocks or KiB, so it must have a unit.
+fn size_with_unit(text: &str) -> Result<u64, String> {
+    if text.ends_with(|last: char| last.is_ascii_digit()) {
+        return Err("a size with a unit, like 512M".to_owned());
+    }
+    size_bytes(text)
 }

@@ -12,11 +12,3 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
 }
-
-/// As [`size_bytes`]; e2fsprogs counts a number alone in blocks or KiB, so it must have a unit.
-pub fn size_with_unit(text: &str) -> Result<u64, String> {
-    if text.ends_with(|last: char| last.is_ascii_digit()) {
-        return Err("a size with a unit, like 512M".to_owned());
-    }
-    size_bytes(text)
-}
