@@ -424,20 +424,20 @@ impl Inode {
     }
 
     /// True if the target of a symbolic link is stored in `i_block`: such a link owns no blocks
-    /// except an xattr block, a cluster of `cluster_size` bytes (without `bigalloc` a block).
+    /// except an xattr block, a cluster of `cluster_size` bytes (without `bigalloc` a block). With
+    /// `ea_inode` it counts those of its values, too, and its size decides, as in Linux.
     #[must_use]
-    pub fn is_fast_symlink(&self, cluster_size: usize) -> bool {
-        if !self.is_symlink() || self.has_flag(flags::INLINE_DATA) {
-            return false;
-        }
+    pub fn is_fast_symlink(&self, cluster_size: usize, ea_inode: bool) -> bool {
+        let is_short = self.i_size < I_BLOCK_BYTES as u64 && !self.has_flag(flags::INLINE_DATA);
+        let by_size = ea_inode && self.i_size > 0 && !self.has_flag(flags::EXTENTS);
         let xattr = if self.i_file_acl == 0 { 0 } else { cluster_size as u64 / 512 };
-        self.sectors(cluster_size) == xattr && self.i_size < I_BLOCK_BYTES as u64
+        self.is_symlink() && is_short && (by_size || self.sectors(cluster_size) == xattr)
     }
 
     /// Target of a fast symlink. `None`: not one, or the size does not fit.
     #[must_use]
-    pub fn fast_symlink_target(&self, cluster_size: usize) -> Option<&[u8]> {
-        if !self.is_fast_symlink(cluster_size) {
+    pub fn fast_symlink_target(&self, cluster_size: usize, ea_inode: bool) -> Option<&[u8]> {
+        if !self.is_fast_symlink(cluster_size, ea_inode) {
             return None;
         }
         self.i_block.get(..usize::try_from(self.i_size).ok()?)

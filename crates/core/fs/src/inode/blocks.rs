@@ -56,7 +56,7 @@ pub(crate) fn free_all_blocks(inodes: &Inodes, inode: &Inode) -> Result<()> {
     let has_map = {
         let mut st = inode.state.write();
         let kind = st.raw.i_mode & S_IFMT;
-        let short = st.raw.is_fast_symlink(inodes.geo.cluster_bytes());
+        let short = st.raw.is_fast_symlink(inodes.geo.cluster_bytes(), inodes.ea_inode);
         let has_map = matches!(kind, S_IFREG | S_IFDIR | S_IFLNK) && !short;
         if has_map {
             // A file without links has no size to keep: nothing is written back any more.

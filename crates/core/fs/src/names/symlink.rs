@@ -48,7 +48,7 @@ pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
         return Err(FsError::invalid("not a symbolic link"));
     }
     let encrypted = st.raw.has_flag(flags::ENCRYPT);
-    if let Some(target) = st.raw.fast_symlink_target(store.geo.cluster_bytes()) {
+    if let Some(target) = st.raw.fast_symlink_target(store.geo.cluster_bytes(), store.ea_inode) {
         return match encrypted {
             true => shown_target(store, inode, &st.raw.i_block),
             false => Ok(until_nul(target).to_vec()),

@@ -308,7 +308,7 @@ fn lookup(fs: &Fs, ino: u32, name: &str) -> u32 {
 fn check_populated(fs: &Fs) {
     check_index(fs, lookup(fs, 2, "many"));
     let link = fs.inode(lookup(fs, 2, "link"));
-    assert_eq!(link.fast_symlink_target(fs.geo.block_size), Some(&b"short target"[..]));
+    assert_eq!(link.fast_symlink_target(fs.geo.block_size, false), Some(&b"short target"[..]));
 
     let sparse = lookup(fs, 2, "sparse");
     let data = fs.block(fs.map(sparse, (599 * 8192 / fs.geo.block_size) as u32).unwrap());

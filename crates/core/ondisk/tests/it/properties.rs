@@ -36,8 +36,8 @@ fn decode_everything(raw: &[u8]) {
     if let Ok(inode) = Inode::decode(raw) {
         let mut again = raw.to_vec();
         inode.encode_into(&mut again, Some(1)).unwrap();
-        let _ = (inode.sectors(1024), inode.is_fast_symlink(1024), inode.device_number());
-        let _ = (inode.fast_symlink_target(1024), inode.verify_checksum(raw, 1));
+        let _ = (inode.sectors(1024), inode.is_fast_symlink(1024, true), inode.device_number());
+        let _ = (inode.fast_symlink_target(1024, false), inode.verify_checksum(raw, 1));
         if let Ok(data) = inline::stored(&inode, raw) {
             let _ = inline::dir_block(&data, 12, &FORMAT, 1024);
         }

@@ -133,7 +133,9 @@ impl Mender<'_, '_> {
         if raw.i_links_count > LINKS_MAX || raw.has_flag(flags::EXTENTS) {
             return raw.i_links_count > LINKS_MAX || extent_header(&raw.i_block).is_err();
         }
-        if raw.has_flag(flags::INLINE_DATA) || raw.is_fast_symlink(self.c.geo.cluster_bytes()) {
+        let ea_inode = self.c.incompat(IncompatFeatures::EA_INODE);
+        let is_fast = raw.is_fast_symlink(self.c.geo.cluster_bytes(), ea_inode);
+        if raw.has_flag(flags::INLINE_DATA) || is_fast {
             return false;
         }
         let blocks = (0..15).filter_map(|at| blockmap::pointer(&raw.i_block, at));

@@ -10,7 +10,7 @@ use syncline_ondisk::extent::Extent;
 use syncline_ondisk::group::BLOCK_UNINIT;
 use syncline_ondisk::inode::{I_BLOCK_BYTES, I_BLOCK_OFFSET, flags};
 use syncline_ondisk::superblock::{JOURNAL_INO, RESIZE_INO};
-use syncline_ondisk::{Inode, checksum, orphan_file, xattr};
+use syncline_ondisk::{IncompatFeatures, Inode, checksum, orphan_file, xattr};
 
 use super::super::builder::Builder;
 use super::super::extents;
@@ -267,6 +267,7 @@ impl Planner<'_> {
 
     fn inode(&mut self, ino: u32, slot: &[u8]) -> Result<()> {
         let raw = Inode::decode(slot)?;
+        let ea_inode = self.old.sb.s_feature_incompat.contains(IncompatFeatures::EA_INODE);
         let mut change = Change::default();
         let at = raw.i_file_acl;
         if at != 0 && self.is_away(at, 1) {
@@ -284,7 +285,7 @@ impl Planner<'_> {
                 put_le32(&mut map, 4 * DIND_BLOCK as usize, to as u32);
                 change.map = Some(map);
             }
-        } else if scan::has_map(&raw, self.old.geo.block_size) {
+        } else if scan::has_map(&raw, self.old.geo.block_size, ea_inode) {
             if raw.has_flag(flags::EXTENTS) {
                 self.extents(ino, &raw, slot, &mut change)?;
             } else {

@@ -46,9 +46,9 @@ impl<'a> Slots<'a> {
 }
 
 /// True if an inode has a map of blocks.
-pub(super) fn has_map(raw: &Inode, block_size: usize) -> bool {
+pub(super) fn has_map(raw: &Inode, block_size: usize, ea_inode: bool) -> bool {
     let is_mapped = raw.is_file() || raw.is_dir() || raw.is_symlink();
-    is_mapped && !raw.has_flag(flags::INLINE_DATA) && !raw.is_fast_symlink(block_size)
+    is_mapped && !raw.has_flag(flags::INLINE_DATA) && !raw.is_fast_symlink(block_size, ea_inode)
 }
 
 /// Pieces of an inode with extents, and the blocks of their tree.
