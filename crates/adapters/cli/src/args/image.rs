@@ -116,7 +116,7 @@ pub struct Format {
     pub features: Vec<String>,
     /// Extended options: stride, stripe_width, lazy_itable_init, lazy_journal_init, resize,
     /// packed_meta_blocks, num_backup_sb, hash_seed, root_owner, discard, nodiscard,
-    /// orphan_file_size, desc_size, assume_storage_prezeroed. Repeatable.
+    /// orphan_file_size, desc_size, assume_storage_prezeroed, encoding, encoding_flags. Repeatable.
     #[arg(short = 'E', value_name = "OPTIONS")]
     pub extended: Vec<String>,
     /// Journal: size=MiB, fast_commit_size=KiB, location=BLOCK.
