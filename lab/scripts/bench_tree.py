@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A source tree and a stream on kernel ext4, fuse2fs and Syncline, all on an image in memory.
 
-    bench_tree.py SYNCLINE [--files N] [--mib N] [--rounds N] [--memory DIR] [--only NAME ...] [--uring] [--json FILE]
+    bench_tree.py SYNCLINE [--files N] [--mib N] [--rounds N] [--memory DIR] [--only NAME]... [--uring] [--json FILE]
 
     for each round, each file system: a fresh image in --memory (/dev/shm), mounted
         untar   tar xf of a made tree: sizes and directories as a source tree has them, the same in every run

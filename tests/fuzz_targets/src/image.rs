@@ -9,7 +9,7 @@ use syncline_fs::{
     Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Result, Volume, XattrFlags,
     check_device,
 };
-use syncline_testkit::{ImageSpec, mkfs, scratch_dir};
+use syncline_testkit::{ImageSpec, Seal, debugfs, mkfs, scratch_dir};
 
 use crate::bytes::Bytes;
 
@@ -17,6 +17,8 @@ use crate::bytes::Bytes;
 const FEATURES: [&str; 3] = ["^metadata_csum", "^metadata_csum,^extent,^64bit", ""];
 /// Bytes of a block of theirs.
 const BLOCK: u64 = 1024;
+/// First byte from which on an input changes an image of [`features_base`].
+const OF_FEATURES_MIN: usize = 0xf0;
 /// Most changes of one input.
 const CHANGES_MAX: usize = 64;
 /// Most inodes that are looked at, and names of a directory.
@@ -72,11 +74,13 @@ fn bases() -> &'static [(MemoryDevice, Vec<u64>)] {
         let kinds = FEATURES.iter().flat_map(|features| [(features, false), (features, true)]);
         let written = kinds.map(|(features, clean)| base(features, clean));
         let inline = ["inline_data,ea_inode,^metadata_csum", "inline_data,^metadata_csum"];
-        written.chain(inline.map(inline_base)).map(with_blocks).collect()
+        let features = [("encrypt,bigalloc,", Some(4096)), ("", None)];
+        let made = inline.map(inline_base).into_iter().chain(features.map(features_base));
+        written.chain(made).map(with_blocks).collect()
     })
 }
 
-/// An image with data in inodes. With values in inodes of their own it can only be read.
+/// An image with data in inodes.
 fn inline_base(features: &str) -> MemoryDevice {
     let source = scratch_dir().join(format!("hostile-{}", std::process::id()));
     std::fs::create_dir_all(source.join("dir/inner")).expect("a scratch directory");
@@ -97,6 +101,35 @@ fn inline_base(features: &str) -> MemoryDevice {
     MemoryDevice::load(image.path()).expect("an image that was just made")
 }
 
+/// An image with a sealed file and a directory that folds case. With `more` features, such as
+/// clusters, it can only be read, and one directory is encrypted as far as its flag says.
+fn features_base((more, cluster_size_bytes): (&str, Option<u32>)) -> MemoryDevice {
+    let source = tempfile::tempdir_in(scratch_dir()).expect("a scratch directory");
+    for dir in ["folds", "secret"] {
+        std::fs::create_dir(source.path().join(dir)).expect("made");
+        for nr in 0..30 {
+            let name = format!("{dir}/A Long Stra\u{df}e {nr}");
+            std::fs::write(source.path().join(name), [nr; 2000]).expect("written");
+        }
+    }
+    let spec = ImageSpec {
+        features: format!("{more}verity,casefold,^metadata_csum"),
+        extended: "encoding=utf8".into(),
+        block_size_bytes: BLOCK as u32,
+        cluster_size_bytes,
+        journal_size_mib: Some(1),
+        inode_count: Some(128),
+        contents: Some(source.path().to_owned()),
+        ..ImageSpec::with_size(6 << 20)
+    };
+    let image = mkfs(&spec);
+    let seal = Seal { block_bytes: 1024, ..Seal::usual() };
+    seal.add(image.path(), "sealed", &[9; 70_000], BLOCK as usize);
+    let encrypts = if more.is_empty() { "" } else { "sif secret flags 0x80800\n" };
+    let _ = debugfs(image.path(), &format!("sif folds flags 0x40080000\n{encrypts}"));
+    MemoryDevice::load(image.path()).expect("an image that was just made")
+}
+
 fn with_blocks(device: MemoryDevice) -> (MemoryDevice, Vec<u64>) {
     let mut block = [0; BLOCK as usize];
     let size = device.geometry().size_bytes;
@@ -112,7 +145,12 @@ fn with_blocks(device: MemoryDevice) -> (MemoryDevice, Vec<u64>) {
 pub(crate) fn feed(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let bases = bases();
-    let (device, used) = &bases[usize::from(bytes.u8()) % bases.len()];
+    // The last two images came later: inputs keep theirs.
+    let nr = match usize::from(bytes.u8()) {
+        nr @ OF_FEATURES_MIN.. => bases.len() - 1 - nr % 2,
+        nr => nr % (bases.len() - 2),
+    };
+    let (device, used) = &bases[nr];
     let image = device.snapshot();
     for _ in 0..CHANGES_MAX {
         if bytes.is_empty() {
