@@ -469,15 +469,7 @@ fn hashes_are_debugfs_hashes() {
             }
         }
     }
-    let path = image.path().with_file_name("script");
-    std::fs::write(&path, script).unwrap();
-    let out = std::process::Command::new(common::program("debugfs").unwrap())
-        .arg("-f")
-        .arg(&path)
-        .arg(image.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = debugfs_says(&image.path(), &script);
     let mut lines = text.lines().filter(|line| line.starts_with("Hash of "));
     for (name, version) in versions {
         for file in &names {
@@ -489,6 +481,19 @@ fn hashes_are_debugfs_hashes() {
             }
         }
     }
+}
+
+/// What debugfs prints for commands.
+fn debugfs_says(image: &std::path::Path, script: &str) -> String {
+    let path = image.with_file_name("script");
+    std::fs::write(&path, script).unwrap();
+    let out = std::process::Command::new(common::program("debugfs").unwrap())
+        .arg("-f")
+        .arg(&path)
+        .arg(image)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// The hashes of folded names are those of `debugfs -R "dx_hash -c"`: every character that Unicode
@@ -530,15 +535,7 @@ fn folded_names_are_debugfs_names() {
     }
     let script: String =
         names.iter().map(|name| format!("dx_hash -h half_md4 -c -e utf8 {name}\n")).collect();
-    let path = image.path().with_file_name("script");
-    std::fs::write(&path, script).unwrap();
-    let out = std::process::Command::new(common::program("debugfs").unwrap())
-        .arg("-f")
-        .arg(&path)
-        .arg(image.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = debugfs_says(&image.path(), &script);
     if !text.contains("Hash of ") {
         return skip(test, "debugfs does not fold names");
     }
