@@ -188,6 +188,18 @@ fn names_are_changed_in_any_spelling() {
     let exists = vol.rename(&dir, b"foo", &dir, b"FOO", RenameFlags::NOREPLACE);
     assert_eq!(exists, Err(FsError::Exists));
     assert_eq!(names(&vol, &dir), [b"Foo"]);
+    // A soft hyphen is ignored, but no other name means the directory or its parent.
+    for dots in [".\u{ad}", "..\u{ad}"] {
+        assert_eq!(found(&dir, dots), Err(FsError::NotFound));
+        assert_eq!(vol.rmdir(&dir, dots.as_bytes()), Err(FsError::NotFound));
+        let moved = vol.rename(&dir, dots.as_bytes(), &root, b"moved", RenameFlags::NONE);
+        assert_eq!(moved, Err(FsError::NotFound));
+        vol.create(&dir, dots.as_bytes(), &owner()).unwrap();
+        vol.rename(&dir, dots.as_bytes(), &dir, dots.as_bytes(), RenameFlags::NONE).unwrap();
+    }
+    for dots in [".\u{ad}", "..\u{ad}"] {
+        vol.unlink(&dir, dots.as_bytes()).unwrap();
+    }
     // What is replaced keeps its spelling.
     let other = vol.create(&root, b"other", &owner()).unwrap();
     vol.rename(&root, b"other", &dir, b"fOO", RenameFlags::NONE).unwrap();
@@ -199,6 +211,9 @@ fn names_are_changed_in_any_spelling() {
     // New directories fold case as theirs does; files have no such flag.
     let below = vol.mkdir(&dir, b"Below", &owner()).unwrap();
     let file = vol.create(&below, b"File", &owner()).unwrap();
+    for dots in [".\u{ad}", "..\u{ad}"] {
+        vol.create(&below, dots.as_bytes(), &owner()).unwrap();
+    }
     let flags = |inode: &InodeRef| vol.getattr(inode).flags & CASEFOLD;
     assert_eq!((flags(&below), flags(&file)), (CASEFOLD, 0));
     assert_eq!(vol.resolve("d/BELOW/FILE").unwrap().ino, file.ino);

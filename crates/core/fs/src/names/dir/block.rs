@@ -63,7 +63,8 @@ pub(crate) fn scan(block: &[u8], format: &DirFormat, name: &[u8]) -> Result<Scan
     Ok(Scan::Absent { room })
 }
 
-/// As [`scan`] in a directory that folds case. A name that is not valid has only its own bytes.
+/// As [`scan`] in a directory that folds case. A name that is not valid has only its own bytes, and
+/// so have `.` and `..`, to which other names fold.
 pub(crate) fn scan_folded(
     block: &[u8],
     format: &DirFormat,
@@ -76,8 +77,10 @@ pub(crate) fn scan_folded(
     for entry in Entries::new(block, format) {
         let entry = entry?;
         let same = || match &folded {
-            Some(folded) => fold.compared(entry.name).is_some_and(|other| other == *folded),
-            None => false,
+            Some(folded) if !matches!(entry.name, b"." | b"..") => {
+                fold.compared(entry.name).is_some_and(|other| other == *folded)
+            }
+            _ => false,
         };
         if entry.inode != 0 && (entry.name == name || same()) {
             let (offset, ino, file_type) = (entry.offset, entry.inode, entry.file_type);
