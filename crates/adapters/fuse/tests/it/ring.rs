@@ -104,7 +104,8 @@ fn syncs_from_every_processor_and_a_kill_lose_nothing() {
             (0..).take_while(|at| made(*at)).count()
         };
         let writers: Vec<_> = (0..4).map(|nr| scope.spawn(move || writes(nr))).collect();
-        while !dir.join("more3-9").exists() {
+        // Each has ended a write then, whenever it was given time.
+        while !(0..4).all(|nr| dir.join(format!("more{nr}-9")).exists()) {
             thread::yield_now();
         }
         m.kill_serving();
