@@ -72,6 +72,7 @@ impl Checker<'_> {
                 self.check_dir(*ino)?;
             }
         }
+        self.settle_parents();
         Ok(())
     }
 

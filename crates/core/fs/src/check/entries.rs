@@ -13,6 +13,10 @@ use crate::store::dir_format;
 const HEADER_BYTES: usize = 8;
 /// Bytes of a hash behind a name.
 const HASH_BYTES: usize = 8;
+/// Further names of directories that are compared with `..`, and steps up from each: they bound
+/// memory and time. Of more, the first name counts.
+const SECOND_NAMES_MAX: usize = 1 << 16;
+const STEPS_MAX: usize = 1024;
 /// Shortest encrypted name.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
@@ -142,14 +146,47 @@ impl Checker<'_> {
             }
         }
         let Some(known) = self.dirs.get_mut(&target) else { return Ok(()) };
-        if known.parent != 0 {
-            let what =
-                format!("{} is directory {target}, which inode {} has, too", name(), known.parent);
-            self.note(kinds::ENTRY_LINK, at, what);
-        } else {
+        if known.parent == 0 {
             known.parent = dir.ino;
+        } else if self.second_names.len() < SECOND_NAMES_MAX {
+            self.second_names.push((target, dir.ino, name()));
+        } else {
+            self.note_second_name(dir.ino, &name(), target);
         }
         Ok(())
+    }
+
+    /// Of two directories that have a name for a third, its `..` tells the parent, and otherwise
+    /// the first is it. It is never one below the third.
+    pub(super) fn settle_parents(&mut self) {
+        for (target, mut other, mut name) in std::mem::take(&mut self.second_names) {
+            let Some(known) = self.dirs.get(&target) else { continue };
+            let parent = known.parent;
+            if other != parent && known.dotdot == other && !self.is_below(other, target) {
+                self.dirs.entry(target).and_modify(|known| known.parent = other);
+                (other, name) = (parent, "an entry".to_owned());
+            }
+            self.note_second_name(other, &name, target);
+        }
+    }
+
+    fn note_second_name(&mut self, ino: u32, name: &str, target: u32) {
+        let parent = self.dirs.get(&target).map_or(0, |known| known.parent);
+        let what = format!("{name} is directory {target}, which inode {parent} has, too");
+        self.note(kinds::ENTRY_LINK, At::ino(ino), what);
+    }
+
+    /// True if a directory is `top`, is below it, or has no way to the root that is short enough.
+    fn is_below(&self, ino: u32, top: u32) -> bool {
+        let mut at = Some(ino);
+        for _ in 0..STEPS_MAX {
+            match at {
+                Some(at) if at == top => return true,
+                None | Some(0 | ROOT_INO) => return false,
+                Some(now) => at = self.dirs.get(&now).map(|dir| dir.parent),
+            }
+        }
+        true
     }
 
     fn check_name(&mut self, dir: &Open, entry: &Entry<'_>) {

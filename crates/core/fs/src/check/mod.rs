@@ -118,6 +118,8 @@ struct Checker<'a> {
     /// Inodes of each group that were ever used.
     scanned: Vec<u32>,
     dirs: BTreeMap<u32, Dir>,
+    /// Further names of directories: the directory, where the name is, and how it is shown.
+    second_names: Vec<(u32, u32, String)>,
     /// Blocks of the journal, of the orphan file, of quota files and of values of attributes.
     files: BTreeMap<u32, (syncline_ondisk::Inode, Runs)>,
     xattrs: BTreeMap<u64, XattrUse>,
@@ -219,6 +221,7 @@ impl<'a> Checker<'a> {
             inodes: KnownInodes::default(),
             scanned: Vec::new(),
             dirs: BTreeMap::new(),
+            second_names: Vec::new(),
             files: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             values: BTreeMap::new(),

@@ -23,7 +23,7 @@ const POINTERS: &str = "^metadata_csum,^64bit,^extent";
 /// names that are new.
 type Damage = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
-const DAMAGES: [Damage; 27] = [
+const DAMAGES: [Damage; 29] = [
     // Inodes.
     (EXTENTS, "sif /f mode 0\n", &["f"], &[]),
     (EXTENTS, "sif /f size 1\n", &["f"], &[]),
@@ -56,6 +56,9 @@ const DAMAGES: [Damage; 27] = [
     ),
     (EXTENTS, "zap_block -f /d 0 -p 0x55 -o 0 -l 12\n", &[], &[]),
     (EXTENTS, "sif /wide flags 0x81000\n", &[], &[]),
+    // Of two names of a directory, `..` knows the right one, but for one below itself.
+    (POINTERS, "ln /d/e /twice\n", &[], &[]),
+    (POINTERS, "ln /d /d/e/again\nzap_block -f /d 0 -p 14 -o 12 -l 1\n", &[], &[]),
     (EXTENTS, "ln /d /again\n", &[], &[]),
     (EXTENTS, "unlink /f\nsif /f links_count 1\n", &["f"], &["lost+found/#12"]),
     (EXTENTS, "clri /d\n", &["d/g", "d/e/deep"], &["lost+found/#15", "lost+found/#14/deep"]),

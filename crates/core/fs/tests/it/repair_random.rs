@@ -1,11 +1,10 @@
 //! Repairs of images with random damage: each ends, e2fsck finds nothing where ours does not, and a
 //! second repair changes nothing.
 //!
-//! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first 60.
+//! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first 60 and those below.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -159,11 +158,17 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
     files_in_time(image.path()).unwrap_or_default()
 }
 
+/// Seeds of rare damage: a file of two kinds with a wrong size of its extra fields, and a directory
+/// with two names.
+const RARE: [u64; 2] = [54_404, 58_359];
+
 /// Seeds to run.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("SYNCLINE_REPAIR_SEEDS") else { return 0..60 };
+fn seeds() -> Vec<u64> {
+    let Ok(text) = std::env::var("SYNCLINE_REPAIR_SEEDS") else {
+        return (0..60).chain(RARE).collect();
+    };
     let (from, to) = text.split_once("..").expect("FROM..TO");
-    from.parse().expect("a number")..to.parse().expect("a number")
+    (from.parse().expect("a number")..to.parse().expect("a number")).collect()
 }
 
 #[test]

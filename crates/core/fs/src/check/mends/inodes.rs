@@ -195,11 +195,14 @@ impl Mender<'_, '_> {
         if raw.has_flag(flags::INLINE_DATA) && raw.has_flag(flags::EXTENTS) {
             let numbers = (0..15).filter_map(|at| blockmap::pointer(&raw.i_block, at));
             let room = c.geo.inode_size.saturating_sub(128 + usize::from(raw.i_extra_isize));
+            // Where the size of the extra fields is wrong, the room is not known.
+            let fits =
+                raw.i_size < 60 + room as u64 || self.inodes_with(&[k::EXTRA_ISIZE]).contains(&ino);
             if !is_file && !is_dir && !raw.is_symlink() {
                 gone |= flags::EXTENTS | flags::INLINE_DATA;
             } else if extent_header(&raw.i_block).is_ok() {
                 gone |= flags::INLINE_DATA;
-            } else if raw.i_size < 60 + room as u64 {
+            } else if fits {
                 gone |= flags::EXTENTS;
             } else if numbers.map(u64::from).all(|block| block < c.geo.blocks_count) {
                 gone |= flags::EXTENTS | flags::INLINE_DATA;
