@@ -141,6 +141,7 @@ kinds! { false:
     TIME_RANGE, "inode-time-range", "clear the wrong epoch bits";
     SPECIAL_FLAG, "special-file-flag", "clear the flag";
     ORPHAN_PRESENT, "orphan-present-flag", "clear the flag";
+    VERITY_MISSING, "verity-descriptor-missing", "none: restore the file from a copy";
     JOURNAL_PENDING, "journal-not-empty", "replay the journal";
 }
 

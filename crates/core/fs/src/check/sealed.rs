@@ -8,6 +8,7 @@ use syncline_device::{BlockDevice, VirtualClock};
 
 use super::report::{At, CheckProgress, CheckReport};
 use super::{CACHE_BYTES, kinds};
+use crate::data::verity;
 use crate::error::{FsError, Result};
 use crate::options::MountOptions;
 use crate::{Atime, Volume};
@@ -60,7 +61,9 @@ pub(super) fn check_files(
                 Ok(0) => break,
                 Ok(n) => at += n as u64,
                 Err(FsError::Verity { what, .. }) => {
-                    report.note(kinds::VERITY, At::ino(*ino), what);
+                    let is_sealed = what != verity::NO_DESCRIPTOR;
+                    let kind = if is_sealed { kinds::VERITY } else { kinds::VERITY_MISSING };
+                    report.note(kind, At::ino(*ino), what);
                     break;
                 }
                 Err(err) => return Err(err),

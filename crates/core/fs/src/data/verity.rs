@@ -38,6 +38,9 @@ fn broken(inode: &Inode, what: impl Into<String>) -> FsError {
     FsError::Verity { inode: inode.ino, what: what.into() }
 }
 
+/// What is wrong with a file that has the flag and was never sealed, or not in this format.
+pub(crate) const NO_DESCRIPTOR: &str = "it has no verity descriptor";
+
 /// The descriptor of a file with the flag, read when it is first needed.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ pub(crate) fn descriptor(
         };
         (st.size, end << inodes.geo.block_bits)
     };
-    let missing = || broken(inode, "it has no verity descriptor");
+    let missing = || broken(inode, NO_DESCRIPTOR);
     let at = end.checked_sub(SIZE_BYTES).ok_or_else(missing)?;
     let len = bytes_at(inodes, load, at, SIZE_BYTES as usize)?;
     let len = u32::from_le_bytes(len.try_into().map_err(|_| missing())?);
