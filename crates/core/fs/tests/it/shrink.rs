@@ -248,7 +248,7 @@ fn a_cut_leaves_every_file() {
         let device = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
         let above: Arc<dyn BlockDevice> = device.clone();
         shrink(&above, None).unwrap();
-        let budget = Budget::new(states.unwrap_or(24), 9).with_only(only.clone());
+        let budget = Budget::new(states.unwrap_or(12), 9).with_only(only.clone());
         let summary = run(&Explorer::new(device.log()), &budget, "cargo test", |state| {
             let dev = Arc::new(state.image.snapshot());
             put(&dev, &path);
