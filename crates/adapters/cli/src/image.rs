@@ -76,13 +76,25 @@ pub(crate) fn rescue(args: args::Rescued) -> Option<Rescue> {
 /// Returns the options for opening the part of an image that was named, by a command with these
 /// bounds.
 pub(crate) fn opening(part: &args::Part, bounds: Bounds) -> Opening {
-    let part = place(part);
-    Opening { part, opened: bounds.when_opened(), ..Opening::default() }
+    let (backing, opened) = (part.backing.clone(), bounds.over(part).when_opened());
+    Opening { part: place(part), backing, opened, ..Opening::default() }
 }
 
-/// Opens the named part of a file or device.
+/// Opens the named part of a file or device. `opened` is called when all files are open and locked,
+/// before they are read.
+pub(crate) fn opened(
+    path: &Path,
+    read_only: bool,
+    part: &args::Part,
+    opened: &dyn Fn(),
+) -> Result<std::sync::Arc<dyn BlockDevice>> {
+    let dev = syncline_image::opened_device(path, read_only, &part.backing, opened)?;
+    Ok(part_of(dev, place(part), path)?)
+}
+
+/// As [`opened`], to read.
 pub(crate) fn part(path: &Path, part: &args::Part) -> Result<std::sync::Arc<dyn BlockDevice>> {
-    Ok(part_of(device(path, true)?, place(part), path)?)
+    opened(path, true, part, &|| {})
 }
 
 /// Opens for reading.

@@ -71,6 +71,8 @@ impl Place {
 pub struct Opening {
     /// The part of the file or device that is opened.
     pub part: Part,
+    /// Files that a qcow2 is over, the next one first. What the image names is never opened.
+    pub backing: Vec<PathBuf>,
     /// Reads go past damage.
     pub rescue: Option<Rescue>,
     /// The time of what is written.
@@ -84,6 +86,7 @@ impl Default for Opening {
     fn default() -> Opening {
         Opening {
             part: Part::Whole,
+            backing: Vec::new(),
             rescue: None,
             clock: Arc::new(WallClock::new()),
             opened: Arc::new(|| {}),
@@ -105,19 +108,26 @@ pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
 /// # Errors
 /// As of open(2); somebody else has it open; a qcow2 that is damaged or not supported.
 pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
-    opened_device(path, read_only, &|| {})
+    opened_device(path, read_only, &[], &|| {})
 }
 
-/// As [`device`]. `opened` is called when the file is open and locked, before it is read.
+/// As [`device`], of a qcow2 over the files of `backing`, the next one first. The other files of a
+/// split sparse image are opened, too. `opened` is called when all files are open and locked,
+/// before they are read.
 ///
 /// # Errors
 /// As of [`device`].
 pub fn opened_device(
     path: &Path,
     read_only: bool,
+    backing: &[PathBuf],
     opened: &dyn Fn(),
 ) -> Result<Arc<dyn BlockDevice>> {
     let file = raw(path, read_only)?;
+    let below = backing.iter().map(|path| Ok((raw(path, true)?, path.clone())));
+    let below = below.collect::<Result<Vec<_>>>()?;
+    let others = container::others(&file, path).map_err(|err| err.at(path.display()))?;
+    let others = others.iter().map(|other| raw(other, true)).collect::<Result<Vec<_>>>()?;
     // Made while every directory can be written to.
     let scratch = container::is_compressed(&file)
         .then(|| tempfile::tempfile().map_err(|err| ImageError::host(&std::env::temp_dir(), &err)));
@@ -126,7 +136,10 @@ pub fn opened_device(
         return container::unpacked(file, path, scratch?).map_err(|err| err.at(path.display()));
     }
     repair(&file, path)?;
-    formatted(file, path)
+    if others.is_empty() || !below.is_empty() {
+        return over(file, path, below);
+    }
+    container::disk(file, path, others).map_err(|err| err.at(path.display()))
 }
 
 /// Returns whether a file is a qcow2; false also where it cannot be read.
@@ -150,6 +163,12 @@ pub fn repair(file: &FileDevice, path: &Path) -> Result<()> {
     Qcow2Device::repair(file, path).map_err(|err| err.at(path.display()))
 }
 
+/// The other files of a split sparse image, of which `path` is the first; none where it cannot be
+/// read.
+pub fn others(path: &Path) -> Vec<PathBuf> {
+    raw(path, true).and_then(|file| container::others(&file, path)).unwrap_or_default()
+}
+
 /// True if the disk in an opened file is not the file itself, and the file grows with it.
 pub fn grows(file: &FileDevice) -> bool {
     !file.is_block_device() && qcow2::is_qcow2(file)
@@ -161,13 +180,27 @@ pub fn grows(file: &FileDevice) -> bool {
 /// # Errors
 /// A file that is damaged, not closed, or not supported, or that QEMU has open.
 pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+    over(file, path, Vec::new())
+}
+
+/// As [`formatted`], of a qcow2 over the files of `below`, the next one first.
+pub(crate) fn over(
+    file: FileDevice,
+    path: &Path,
+    below: Vec<(FileDevice, PathBuf)>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let at = |err: ImageError| err.at(path.display());
+    if grows(&file) {
+        return Qcow2Device::open(file, path, below).map_err(at);
+    }
+    if !below.is_empty() {
+        let text = "it is no qcow2, so it is over no other file; leave --backing away";
+        return Err(at(ImageError::Usage(text.to_owned())));
+    }
     if file.is_block_device() {
         return Ok(Arc::new(file));
     }
-    if !grows(&file) {
-        return container::disk(file, path).map_err(|err| err.at(path.display()));
-    }
-    Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))
+    container::disk(file, path, Vec::new()).map_err(at)
 }
 
 impl Image {
@@ -176,7 +209,8 @@ impl Image {
     /// # Errors
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(opened_device(path, true, &*how.opened)?, how.part, path)?;
+        let dev = opened_device(path, true, &how.backing, &*how.opened)?;
+        let dev = part_of(dev, how.part, path)?;
         Image::read_device(dev, &how.clock, how.rescue, path)
     }
 
@@ -185,7 +219,8 @@ impl Image {
     /// # Errors
     /// As of [`Image::read`]; an image that somebody else has open.
     pub fn write(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(opened_device(path, false, &*how.opened)?, how.part, path)?;
+        let dev = opened_device(path, false, &how.backing, &*how.opened)?;
+        let dev = part_of(dev, how.part, path)?;
         Image::write_device(dev, &how.clock, path)
     }
 }

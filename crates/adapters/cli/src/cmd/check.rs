@@ -5,10 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use syncline_device::BlockDevice;
 use syncline_fs::{CheckProgress, CheckReport, Finding, check_device};
 use syncline_image::Opening;
-use syncline_image::partition::{part_of, partitions};
+use syncline_image::partition::partitions;
 
 use crate::args::Check;
 use crate::contain::Bounds;
@@ -24,7 +23,12 @@ const SHOWN_MAX: usize = 40;
 
 /// Checks, prints the findings.
 pub(crate) fn run(args: &Check) -> Result<()> {
-    let bounds = Bounds { reads: args.images.clone(), starts: args.compare, ..Bounds::default() };
+    let mut bounds = Bounds { starts: args.compare, ..Bounds::default() }.over(&args.part);
+    for image in &args.images {
+        let Bounds { reads, fills, .. } = Bounds::reader(image);
+        bounds.reads.extend(reads);
+        bounds.fills.extend(fills);
+    }
     let opened = bounds.when_opened();
     let mut out = Out::new();
     let (mut outcome, mut documents) = (Ok(()), Vec::new());
@@ -57,8 +61,7 @@ fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Resul
             Opening { opened: Arc::clone(opened), ..image::opening(&args.part, Bounds::default()) };
         image::read(path, &how)?.vol.check(&mut follow)
     } else {
-        let dev = syncline_image::opened_device(path, true, &**opened)?;
-        let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
+        let dev = image::opened(path, true, &args.part, &**opened)?;
         let superblock = image::superblock(&*dev, path);
         // A whole disk is not damaged: which partition is meant has to be said.
         let is_disk = partitions(&*dev).is_ok_and(|table| !table.is_empty());

@@ -17,7 +17,7 @@ use crate::image;
 /// Shows an image. What the superblock says is shown also for images that cannot be mounted.
 pub(crate) fn run(args: &Info) -> Result<()> {
     let path = &args.image;
-    Bounds::reader(path).enter();
+    Bounds::reader(path).over(&args.part).enter();
     let dev = image::part(path, &args.part)?;
     let sb = image::superblock(&*dev, path)?;
     let image = image::read(path, &image::opening(&args.part, Bounds::default()));

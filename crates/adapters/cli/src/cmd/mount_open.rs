@@ -169,6 +169,11 @@ fn open(image: &Path, read_only: bool) -> Result<(FileDevice, Pin)> {
         }
         match FileDevice::open(image, options) {
             Ok(file) => {
+                if !syncline_image::others(image).is_empty() {
+                    let text = "a sparse image in several files is not mounted; simg2img makes \
+                                one file of them";
+                    return Err(Failure::Failed(text.to_owned()).at(image.display()));
+                }
                 let pin = Pin::of(&file, image)?;
                 return Ok((file, pin));
             }

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
     let path = &args.image;
     if syncline_image::is_qcow2(path) {
         // Opening it for writing repairs what a writer that was killed has left of the file's own.
-        drop(syncline_image::device(path, false)?);
+        drop(image::opened(path, false, &args.part, &|| {})?);
     }
     let sb = image::superblock(&*image::part(path, &args.part)?, path)?;
     // Whether it is clean may stand elsewhere: in its write log, or in a journal on another device.

@@ -3,14 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::json;
 use syncline_device::BlockDevice;
 use syncline_fs::repair::Plan;
 use syncline_fs::repair::undo::{self, State};
 use syncline_fs::{CheckProgress, Finding};
-use syncline_image::partition::{part_of, partitions};
+use syncline_image::partition::partitions;
 
 use super::check;
 use crate::args::Repair;
@@ -83,8 +82,7 @@ fn repair(args: &Repair) -> Result<()> {
     }
     let undo = &args.undo.clone().unwrap_or_else(|| default_undo(path));
     let bounds = if args.dry_run { Bounds::reader(path) } else { Bounds::writer(path).makes(undo) };
-    let dev = syncline_image::opened_device(path, args.dry_run, &*bounds.when_opened())?;
-    let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
+    let dev = image::opened(path, args.dry_run, &args.part, &*bounds.when_opened())?;
     if !args.dry_run && dev.geometry().read_only {
         let text = "the image cannot be written to; convert it to a plain file first";
         return Err(Failure::Failed(text.into()));

@@ -10,7 +10,6 @@ use serde_json::Value;
 use syncline_control::status::{Image, Sources, Status};
 use syncline_device::{Clock, RecordingDevice, WallClock};
 use syncline_fs::{MountOptions, Volume};
-use syncline_image::partition::part_of;
 use syncline_nfs::{Allowed, PROTOCOL, Rules, Server};
 
 use super::top_web::Web;
@@ -83,8 +82,7 @@ fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<Opened> {
         }
     }
     let bounds = Bounds::writer(path);
-    let device = syncline_image::opened_device(path, options.read_only, &|| bounds.enter())?;
-    let device = part_of(device, image::place(&args.part), path)?;
+    let device = image::opened(path, options.read_only, &args.part, &|| bounds.enter())?;
     let fsid = match image::superblock(&*device, path) {
         Ok(sb) => sb.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)),
         // A backup of it may do for the volume; handles of one server need no more.

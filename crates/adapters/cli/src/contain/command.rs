@@ -43,7 +43,14 @@ impl Bounds {
         // A compressed image is unpacked into a file without a name.
         let unpacks = syncline_image::is_compressed(image);
         let fills = unpacks.then(std::env::temp_dir).into_iter().collect();
-        Bounds { reads: vec![image.to_owned()], fills, ..Bounds::default() }
+        let reads = [image.to_owned()].into_iter().chain(syncline_image::others(image));
+        Bounds { reads: reads.collect(), fills, ..Bounds::default() }
+    }
+
+    /// It reads the files below the image, too.
+    pub(crate) fn over(mut self, part: &crate::args::Part) -> Bounds {
+        self.reads.extend(part.backing.iter().cloned());
+        self
     }
 
     /// Bounds of a command that writes to this image.

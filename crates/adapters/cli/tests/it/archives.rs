@@ -175,7 +175,7 @@ fn generated_archives_give_the_tree_that_tar_gives() {
     let dir = scratch();
     let path = dir.path().join("a.tar");
     let (mut judges, mut rounds) = (0, 0);
-    for seed in FuzzRounds::at_least(120) {
+    for seed in FuzzRounds::at_least(200) {
         std::fs::write(&path, random_archive(&mut Random::new(seed))).unwrap();
         judges += judged(&path, dir.path(), &format!("seed {seed}"));
         rounds += 1;

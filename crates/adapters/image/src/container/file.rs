@@ -2,19 +2,19 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, FileDevice, Kind, OffsetDevice, Origin};
+use syncline_device::{BlockDevice, FileDevice, Kind, OffsetDevice, Origin, SECTOR_BYTES};
 
 use super::mapped::{Mapped, Runs};
-use super::{Found, Source, found, unpack, unsupported};
+use super::{Found, Source, found, sparse, unpack, unsupported};
 use crate::{ImageError, ReadAt, Result, platform, stream};
 
-/// A file, and the device that has its lock.
+/// A file, and the devices that have its lock and those of others.
 struct Locked {
     file: Box<dyn ReadAt>,
-    _device: FileDevice,
+    _devices: (FileDevice, Vec<FileDevice>),
 }
 
 impl ReadAt for Locked {
@@ -23,16 +23,40 @@ impl ReadAt for Locked {
     }
 }
 
-/// The disk in an opened file; the file itself if it is in none of these formats.
+/// The other files of a split sparse image, of which `path` is the first.
 ///
 /// # Errors
-/// A file that is damaged, or has what is not supported.
-pub(crate) fn disk(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+/// `path` is another one of them.
+pub(crate) fn others(file: &FileDevice, path: &Path) -> Result<Vec<PathBuf>> {
+    let mut start = [0; SECTOR_BYTES as usize];
+    let read = file.read(0, &mut start, Origin::new(Kind::Metadata, true));
+    if file.is_block_device() || read.is_err() || !start.starts_with(&sparse::MAGIC) {
+        return Ok(Vec::new());
+    }
+    sparse::others(path)
+}
+
+/// The bytes of an opened file, and how many there are.
+fn source_of(file: &FileDevice, path: &Path) -> Result<(Box<dyn ReadAt>, u64)> {
     let raw = file.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
     // The size of the device is in whole sectors, that of the file need not be. A file of another
     // user's FUSE mount can be read here, but fstat(2) of it is refused.
     let len = raw.metadata().map_or(file.geometry().size_bytes, |meta| meta.len());
-    let source = Source { file: Box::new(raw), len };
+    Ok((Box::new(raw), len))
+}
+
+/// The disk in an opened file; the file itself if it is in none of these formats. `others` are open
+/// files of the names that [`others`] gives.
+///
+/// # Errors
+/// A file that is damaged, or has what is not supported.
+pub(crate) fn disk(
+    file: FileDevice,
+    path: &Path,
+    others: Vec<FileDevice>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let all = std::iter::once(&file).chain(&others).map(|file| source_of(file, path));
+    let source = Source::joined(all.collect::<Result<_>>()?);
     let runs = match found(&source)? {
         Found::Raw => return Ok(Arc::new(file)),
         Found::Start(len) => return Ok(Arc::new(OffsetDevice::new(file, 0, len)?)),
@@ -43,8 +67,8 @@ pub(crate) fn disk(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>
                     one that can be written to with `qemu-img convert -O qcow2` or simg2img";
         return Err(unsupported(text));
     }
-    let source = Source { file: Box::new(Locked { file: source.file, _device: file }), len };
-    Ok(Arc::new(Mapped::new(source, runs)?))
+    let locked = Locked { file: source.file, _devices: (file, others) };
+    Ok(Arc::new(Mapped::new(Source { file: Box::new(locked), ..source }, runs)?))
 }
 
 /// Returns whether a file is compressed; false also where it cannot be read.
@@ -73,7 +97,8 @@ pub(crate) fn unpacked(
         platform::write_all_at(&scratch, data, at).map_err(host)
     })?;
     scratch.set_len(len).map_err(host)?;
-    let source = Source { file: Box::new(Locked { file: Box::new(scratch), _device: file }), len };
+    let locked = Locked { file: Box::new(scratch), _devices: (file, Vec::new()) };
+    let source = Source::new(Box::new(locked), len);
     let runs = match found(&source)? {
         Found::Runs(runs) => runs,
         Found::Raw => Runs::whole(len)?,

@@ -7,7 +7,8 @@
 //! file is unpacked into a file without a name first. qcow2 is in `crate::qcow2`.
 //!
 //! Promises
-//! - A file never leads to another one: parents and extents in other files are refused.
+//! - A file never leads to another one: parents and extents in other files are refused. Only the
+//!   name of a split sparse image does.
 //! - Tables are bounded by the file and by [`RUNS_MAX`]; what lies outside of the file is an error
 //!   at the start, not a read beyond. Checksums are checked where the format has them.
 //! - What is not read is named, with the program that does ([`named`]).
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, OffsetDevice};
 
 #[cfg(any(unix, windows))]
-pub(crate) use file::{disk, is_compressed, unpacked};
+pub(crate) use file::{disk, is_compressed, others, unpacked};
 pub use known::named;
 use mapped::{Mapped, Runs};
 
@@ -47,9 +48,37 @@ const RUNS_MAX: usize = 32 << 20;
 struct Source {
     file: Box<dyn ReadAt>,
     len: u64,
+    /// Where each of its files ends, if they are several.
+    ends: Vec<u64>,
+}
+
+/// Files one behind the other, each with the place where it begins. No read crosses an end.
+struct Joined(Vec<(u64, Box<dyn ReadAt>)>);
+
+impl ReadAt for Joined {
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        let nr = self.0.partition_point(|(start, _)| *start <= at).checked_sub(1);
+        let found = nr.and_then(|nr| self.0.get(nr)).ok_or(io::ErrorKind::UnexpectedEof)?;
+        found.1.read_exact_at(into, at - found.0)
+    }
 }
 
 impl Source {
+    fn new(file: Box<dyn ReadAt>, len: u64) -> Source {
+        Source { file, len, ends: vec![len] }
+    }
+
+    /// Files, each with its length.
+    fn joined(files: Vec<(Box<dyn ReadAt>, u64)>) -> Source {
+        let (mut joined, mut ends, mut len) = (Vec::new(), Vec::new(), 0_u64);
+        for (file, bytes) in files {
+            joined.push((len, file));
+            len = len.saturating_add(bytes);
+            ends.push(len);
+        }
+        Source { file: Box::new(Joined(joined)), len, ends }
+    }
+
     fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let inside = at.checked_add(len as u64).is_some_and(|end| end <= self.len);
         if !inside {
@@ -126,9 +155,9 @@ pub fn disk_of(
     len: u64,
 ) -> Result<Arc<dyn BlockDevice>> {
     if qcow2::is_qcow2(&*raw) {
-        return Ok(Arc::new(qcow2::Reader::open(bytes, len)?));
+        return Ok(Arc::new(qcow2::Reader::open(bytes, len, None)?));
     }
-    let source = Source { file: bytes, len };
+    let source = Source::new(bytes, len);
     Ok(match found(&source)? {
         Found::Raw => raw,
         Found::Start(len) => Arc::new(OffsetDevice::new(raw, 0, len)?),

@@ -1,6 +1,6 @@
 //! A build without imago: refusals.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, FileDevice};
@@ -29,7 +29,11 @@ impl Qcow2Device {
     ///
     /// # Errors
     /// Always.
-    pub(crate) fn open(_: FileDevice, _: &Path) -> Result<Arc<dyn BlockDevice>> {
+    pub(crate) fn open(
+        _: FileDevice,
+        _: &Path,
+        _: Vec<(FileDevice, PathBuf)>,
+    ) -> Result<Arc<dyn BlockDevice>> {
         Err(refused())
     }
 }

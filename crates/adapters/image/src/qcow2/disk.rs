@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,19 +81,32 @@ impl Qcow2Device {
         let host = |err: io::Error| ImageError::host(path, &err);
         let file = device.try_clone_file().map_err(host)?;
         let bytes = file.metadata().map_err(host)?.len();
-        if Header::read(&file, bytes)?.dirty { repair(path) } else { Ok(()) }
+        let header = Header::read(&file, bytes)?;
+        if header.dirty && header.backing.is_some() {
+            // qemu-img opens what the image names.
+            let text = "the qcow2 was not closed, and is over another file; \
+                        `qemu-img check -r all` repairs it";
+            return Err(ImageError::Failed(text.to_owned()));
+        }
+        if header.dirty { repair(path) } else { Ok(()) }
     }
 
-    /// Opens what a file device has opened and locked.
+    /// Opens what a file device has opened and locked; `below` are the files that it is over, the
+    /// next one first.
     ///
     /// # Errors
     /// A damaged file, one with what is not supported, one that QEMU has open.
-    pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+    pub(crate) fn open(
+        device: FileDevice,
+        path: &Path,
+        below: Vec<(FileDevice, PathBuf)>,
+    ) -> Result<Arc<dyn BlockDevice>> {
         let writable = !device.geometry().read_only;
         let file = device.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
         let bytes =
             || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
         let header = Header::read(&file, bytes()?)?;
+        header.expects(!below.is_empty())?;
         if header.dirty {
             let text = "the qcow2 was not closed; `syncline recover` or `qemu-img check -r all` \
                         repairs it";
@@ -104,6 +117,11 @@ impl Qcow2Device {
                         `qemu-img amend -f qcow2 -o compat=1.1` makes it version 3";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
+        if writable && header.backing.is_some() {
+            let text = "a qcow2 over another file is only read; `qemu-img convert -O qcow2` writes \
+                        both into one, which can be written to";
+            return Err(ImageError::Unsupported(text.to_owned()));
+        }
         if writable && header.is_zstd {
             let text = "the qcow2 is compressed with zstd, which is only read; \
                         `qemu-img convert -O qcow2` writes a copy without that";
@@ -112,9 +130,14 @@ impl Qcow2Device {
         if !lock::take(&file, writable) {
             return Err(in_use());
         }
-        if header.is_zstd {
-            let bytes = bytes()?;
-            return Ok(Arc::new(Reader::open(Box::new(Locked { file, _locked: device }), bytes)?));
+        if header.is_zstd || header.backing.is_some() {
+            let mut below = below.into_iter();
+            let next = match below.next().filter(|_| header.backing.is_some()) {
+                Some((next, path)) => Some(crate::open::over(next, &path, below.collect())?),
+                None => None,
+            };
+            let (bytes, locked) = (bytes()?, Box::new(Locked { file, _locked: device }));
+            return Ok(Arc::new(Reader::open(locked, bytes, next)?));
         }
         let failed = |err: io::Error| {
             let why = crate::plain(&err);

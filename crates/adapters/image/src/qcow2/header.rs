@@ -15,6 +15,8 @@ use std::fs::File;
 
 use crate::{ImageError, ReadAt, Result};
 
+/// Longest name of a backing file.
+const NAME_BYTES_MAX: usize = 1023;
 /// Bytes of the header of version 3 without what may follow.
 const HEADER_BYTES: usize = 104;
 /// Largest tables that are read into memory: QEMU's own limits are 32 MiB and 8 MiB.
@@ -47,6 +49,8 @@ pub(super) struct Header {
     pub(super) has_features: bool,
     /// The file was written to and not closed: its refcounts have to be repaired.
     pub(super) dirty: bool,
+    /// What the file says of the name of the file below it. It is for messages alone.
+    pub(super) backing: Option<String>,
     /// Clusters are compressed with zstd, which imago does not read.
     pub(super) is_zstd: bool,
     pub(super) cluster_bits: u32,
@@ -102,15 +106,22 @@ impl Header {
         }
         let is_zstd = compression == [ZSTD];
         refuse_features(if is_zstd { features & !COMPRESSION } else { features })?;
-        if u64_at(&bytes, 8) != 0 {
-            return Err(unsupported("a backing file"));
-        }
+        let backing = match u64_at(&bytes, 8) {
+            0 => None,
+            at => {
+                let mut name = vec![0; (u32_at(&bytes, 16) as usize).min(NAME_BYTES_MAX)];
+                let read = file.read_exact_at(&mut name, at);
+                read.map_err(|err| corrupt(&crate::plain(&err)))?;
+                Some(String::from_utf8_lossy(&name).into_owned())
+            }
+        };
         if u32_at(&bytes, 32) != 0 {
             return Err(unsupported("encryption"));
         }
         let header = Header {
             has_features,
             dirty: features & u64::from(DIRTY) != 0,
+            backing,
             is_zstd,
             cluster_bits: u32_at(&bytes, 20),
             size_bytes: u64_at(&bytes, 24),
@@ -136,6 +147,26 @@ impl Header {
         }
         header.is_whole(file, file_bytes)?;
         Ok(header)
+    }
+
+    /// Fails if the file is over another one and none is given, or the other way round. The name
+    /// in the file is never opened: whoever has made it could name any file of this machine.
+    pub(super) fn expects(&self, is_given: bool) -> Result<()> {
+        match &self.backing {
+            Some(name) if !is_given => {
+                let text = format!(
+                    "the qcow2 is over the file `{name}`, which is not opened because the image \
+                     names it; if it is yours, name it with --backing, or let \
+                     `qemu-img convert -O qcow2` make one file of both"
+                );
+                Err(ImageError::Unsupported(text))
+            }
+            None if is_given => {
+                let text = "the image is over no other file; leave --backing away";
+                Err(ImageError::Usage(text.to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if something that is in use lies beyond the end of the file.

@@ -7,7 +7,8 @@
 //!
 //! Promises
 //! - A file is a qcow2 by its first bytes, not by its name. That is safe, because a qcow2 here
-//!   never leads to another file: backing files and external data files are refused.
+//!   never leads to another file: a file below it is one that the caller has named, and external
+//!   data files are refused.
 //! - A flush writes data, then imago's tables, and then syncs the file. While it is open for
 //!   writing, the file is marked dirty, as with QEMU's lazy refcounts: after a power cut the
 //!   refcounts may be wrong, and the next writer repairs them first. QEMU does that by itself;
@@ -16,8 +17,8 @@
 //!   table that reached the disk before its data points to zeros.
 //! - A build without the feature `qcow2` refuses such a file and never takes it for a raw image.
 //!   imago needs Rust 1.87, all else 1.85.
-//! - Where a program gives the bytes of the file (a browser), or clusters are compressed with zstd,
-//!   [`Reader`] reads it instead.
+//! - [`Reader`] reads it instead where a program gives the bytes of the file (a browser), where
+//!   clusters are compressed with zstd, and where another file is below.
 //! - The file has no other writer while a virtual machine runs.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.

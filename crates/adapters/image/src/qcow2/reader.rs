@@ -8,9 +8,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use syncline_device::{BlockDevice, DeviceError, Geometry, Op, Request, SECTOR_BYTES};
+use syncline_device::{
+    BlockDevice, DeviceError, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
+};
 
 use super::header::{Header, OFFSET_MASK, corrupt, u64_at};
 use crate::{ImageError, ReadAt, Result, stream};
@@ -37,6 +39,8 @@ pub(crate) struct Reader {
     /// The last tables, the newest first.
     tables: Mutex<VecDeque<Held>>,
     unpacked: Mutex<Held>,
+    /// What is read where this file has no cluster; zeros behind its end.
+    below: Option<Arc<dyn BlockDevice>>,
     geometry: Geometry,
 }
 
@@ -45,12 +49,17 @@ fn damaged(text: &'static str) -> io::Error {
 }
 
 impl Reader {
-    /// Opens the `len` bytes of a file.
+    /// Opens the `len` bytes of a file over the disk below it, if it has one.
     ///
     /// # Errors
     /// A damaged file, one that was not closed, one with what is not supported.
-    pub(crate) fn open(file: Box<dyn ReadAt>, len: u64) -> Result<Reader> {
+    pub(crate) fn open(
+        file: Box<dyn ReadAt>,
+        len: u64,
+        below: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<Reader> {
         let header = Header::read(&*file, len)?;
+        header.expects(below.is_some())?;
         if header.dirty {
             let text = "the qcow2 was not closed; `qemu-img check -r all` repairs it";
             return Err(ImageError::Failed(text.to_owned()));
@@ -64,7 +73,7 @@ impl Reader {
         let unpacked = Mutex::new((u64::MAX, Vec::new()));
         let (tables, cluster_bits, is_zstd) =
             (Mutex::default(), header.cluster_bits, header.is_zstd);
-        Ok(Reader { file, len, cluster_bits, is_zstd, l1, tables, unpacked, geometry })
+        Ok(Reader { file, len, cluster_bits, is_zstd, l1, tables, unpacked, below, geometry })
     }
 
     /// The L2 entry of a cluster of the disk.
@@ -91,6 +100,23 @@ impl Reader {
         Ok(entry)
     }
 
+    /// Reads what this file has no cluster for.
+    fn read_below(&self, place: u64, into: &mut [u8]) -> io::Result<()> {
+        let Some(below) = &self.below else {
+            into.fill(0);
+            return Ok(());
+        };
+        let there = below.geometry().size_bytes.saturating_sub(place);
+        let there = usize::try_from(there).unwrap_or(usize::MAX).min(into.len());
+        let (there, behind) = into.split_at_mut(there);
+        behind.fill(0);
+        if there.is_empty() {
+            return Ok(());
+        }
+        let read = below.read(place, there, Origin::new(Kind::Other, true));
+        read.map_err(io::Error::other)
+    }
+
     /// Reads within one cluster.
     fn read_cluster(&self, place: u64, into: &mut [u8]) -> io::Result<()> {
         let entry = self.entry(place >> self.cluster_bits)?;
@@ -103,9 +129,12 @@ impl Reader {
             });
         }
         let at = entry & OFFSET_MASK;
-        if at == 0 || entry & ZEROS != 0 {
+        if entry & ZEROS != 0 {
             into.fill(0);
             return Ok(());
+        }
+        if at == 0 {
+            return self.read_below(place, into);
         }
         self.file.read_exact_at(into, at + within)
     }

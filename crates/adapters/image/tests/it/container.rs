@@ -239,6 +239,55 @@ fn android_sparse_images_are_read() {
     assert!(refusal(&path, true).contains("damaged: it"), "{}", refusal(&path, true));
 }
 
+/// The same image in several files: of each only some blocks have data.
+fn split(bytes: &[u8], block: usize, files: usize) -> Vec<Vec<u8>> {
+    let blocks = bytes.len() / block;
+    let part = |nr: usize| {
+        let mut own = vec![0; bytes.len()];
+        let range = blocks * nr / files * block..blocks * (nr + 1) / files * block;
+        own[range.clone()].copy_from_slice(&bytes[range]);
+        android(&own, block)
+    };
+    (0..files).map(part).collect()
+}
+
+#[test]
+fn a_split_sparse_image_is_one_disk() {
+    if !require("a_split_sparse_image_is_one_disk", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (_, raw) = raw_image(dir.path());
+    for (first, files) in [(0, 3), (1, 12), (0, 12)] {
+        let name = |nr: usize| dir.path().join(format!("system.img_sparsechunk.{}", first + nr));
+        for (nr, bytes) in split(&raw, 4096, files).iter().enumerate() {
+            std::fs::write(name(nr), bytes).unwrap();
+        }
+        let opened = open(&name(0));
+        assert!(contents(&*opened) == raw && opened.geometry().read_only, "{files} from {first}");
+        drop(opened);
+        let said = refusal(&name(1), true);
+        assert!(said.contains("name the first, "), "{said}");
+        // A part that is damaged, of another disk, no part, or there twice.
+        let good = std::fs::read(name(2)).unwrap();
+        let other = android(&raw[..raw.len() / 2], 4096);
+        let again = std::fs::read(name(0)).unwrap();
+        for (bytes, why) in [
+            (&good[..good.len() - 20], "it ends early"),
+            (&other[..], "of disks of other sizes"),
+            (&b"something"[..], "ends early"),
+            (&raw[..], "no sparse image"),
+            (&again[..], "a file with the next number has the same blocks"),
+        ] {
+            std::fs::write(name(2), bytes).unwrap();
+            assert!(refusal(&name(0), true).contains(why), "{why}: {}", refusal(&name(0), true));
+        }
+        for nr in 0..files {
+            std::fs::remove_file(name(nr)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn compressed_images_are_read_to_their_end() {
     if !require("compressed_images_are_read_to_their_end", &[Need::E2fsck]) {

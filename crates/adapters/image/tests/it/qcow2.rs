@@ -210,12 +210,10 @@ fn what_is_not_supported_is_refused_by_name() {
         return;
     }
     let dir = Scratch::new("refused");
-    let (base, target) = (dir.path("base.qcow2"), dir.path("a.qcow2"));
-    qemu(&["create", "-q", "-f", "qcow2", &base, "1M"]);
+    let target = dir.path("a.qcow2");
     let data = format!("data_file={}", dir.path("a.data"));
     for (options, named) in [
-        (&["-b", &base, "-F", "qcow2", &target][..], "a backing file"),
-        (&["-o", &data, &target, "1M"], "external data file"),
+        (&["-o", &data, &target, "1M"][..], "external data file"),
         (&["-o", "extended_l2=on", &target, "1M"], "extended L2 entries"),
         (&[&target, "1M"], ENCRYPTION),
     ] {
@@ -239,6 +237,73 @@ fn what_is_not_supported_is_refused_by_name() {
     assert!(refusal(&target, true).contains("another compression than zlib and zstd"));
     qemu(&["create", "-q", "-f", "qcow2", "-o", "compat=0.10", &target, "1M"]);
     assert!(refusal(&target, false).contains("; `qemu-img amend -f qcow2 -o compat=1.1`"));
+}
+
+/// Opens a qcow2 over others.
+fn over(path: &str, backing: &[&str]) -> syncline_image::Result<Arc<dyn BlockDevice>> {
+    let backing: Vec<PathBuf> = backing.iter().map(PathBuf::from).collect();
+    syncline_image::opened_device(Path::new(path), true, &backing, &|| {})
+}
+
+/// Runs commands of qemu-io on a file.
+fn qemu_io(path: &str, commands: &[String]) {
+    let mut io = Command::new("qemu-io");
+    for command in commands {
+        io.args(["-c", command]);
+    }
+    let ran = io.arg(path).output().unwrap();
+    assert!(ran.status.success(), "{commands:?}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// A plain image, and two of the same disk over it: each has clusters with data, compressed ones
+/// and ones of zeros, and the uppermost is larger.
+#[test]
+fn a_chain_of_files_is_read_as_qemu_reads_it() {
+    if !has_qemu("a_chain_of_files_is_read_as_qemu_reads_it") {
+        return;
+    }
+    let dir = Scratch::new("chain");
+    let (raw, middle, top) = (raw_image(&dir), dir.path("middle"), dir.path("top"));
+    let mut random = Random::new(3);
+    for (options, below, format, path) in [
+        ("cluster_size=4k", &raw, "raw", &middle),
+        ("compression_type=zstd", &middle, "qcow2", &top),
+    ] {
+        qemu(&["create", "-q", "-f", "qcow2", "-o", options, "-b", below, "-F", format, path]);
+        let mut commands = Vec::new();
+        for nr in 0..30 {
+            // A compressed cluster has no other data already.
+            let (at, len) = ((nr * 37 % 60) << 18, 4096 * (1 + random.below(30)));
+            let how = ["write", "write -z", "write -c"][random.index(3)];
+            let (at, len) = if how == "write -c" { (at, 65536) } else { (at + 4096, len) };
+            let filled =
+                if how == "write -z" { String::new() } else { format!("-P {} ", at % 251) };
+            commands.push(format!("{how} {filled}{at} {len}"));
+        }
+        qemu_io(path, &commands);
+    }
+    qemu(&["resize", "-q", "-f", "qcow2", &top, "20M"]);
+    let flat = dir.path("flat");
+    qemu(&["convert", "-O", "raw", &top, &flat]);
+    let opened = over(&top, &[&middle, &raw]).unwrap();
+    assert!(contents(&*opened) == std::fs::read(&flat).unwrap());
+    assert!(opened.geometry().read_only);
+    drop(opened);
+    // Only what the caller names is opened, in its order.
+    let said = |backing: &[&str]| over(&top, backing).err().expect("refused").to_string();
+    assert!(said(&[]).contains("is over the file `") && said(&[]).contains("with --backing"));
+    assert!(said(&[&middle]).contains("is over the file `"), "{}", said(&[&middle]));
+    assert!(said(&[&raw, &middle]).contains("leave --backing away"));
+    assert!(said(&[&middle, &raw, &raw]).contains("leave --backing away"));
+    assert!(said(&[&middle, "/nowhere"]).contains("/nowhere"));
+    let writable = [PathBuf::from(&middle), PathBuf::from(&raw)];
+    let written = syncline_image::opened_device(Path::new(&top), false, &writable, &|| {});
+    assert!(written.err().unwrap().to_string().contains("is only read; `qemu-img convert"));
+    assert!(refusal(&top, false).contains("with --backing"));
+    let other = dir.path("other");
+    qemu(&["create", "-q", "-f", "qcow2", "-u", "-b", "/etc/passwd", "-F", "raw", &other, "1M"]);
+    let opened = over(&other, &[&raw]).unwrap();
+    assert!(contents(&*opened) == std::fs::read(&raw).unwrap()[..1 << 20]);
 }
 
 #[test]
