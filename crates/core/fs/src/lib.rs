@@ -7,7 +7,7 @@
 //!   crash.
 //! - After a failed write or flush, or when corruption is found, the volume latches. From then on
 //!   every write and fsync fails ([`FsError::Latched`]), and reads go on. With `errors=continue`
-//!   corruption does not latch the volume.
+//!   corruption latches it only within a change.
 //! - No image, argument or device answer causes a panic.
 //! - Time and devices are parameters, and this crate starts no thread. So a run with one thread and
 //!   a virtual clock is deterministic.

@@ -6,9 +6,9 @@
 //! kernel and e2fsck can replay it too, unless it has packed records (see below).
 //!
 //! ```text
-//!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
+//!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid), sync
 //!          |                                                               |
-//!   running transaction --- freeze (clone Arcs) ---> copies | flush | commit block   -> durable
+//!   running transaction --- freeze (clone Arcs) ---> copies [flush] commit block   -> durable
 //!                                                       \-> newest committed image of each block
 //!                                                           -> written in place by tick/checkpoint
 //! ```
@@ -17,15 +17,13 @@
 //! - A transaction that [`Journal::commit`] acknowledged survives any later power cut.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
-//! - [`Journal::start`] and [`Handle::modify`] take no lock under which another thread does device
-//!   I/O, except the lock of a block that is being read.
-//! - `start` waits in three cases only:
+//! - [`Handle::modify`] waits for no device I/O but the read of its block. [`Journal::start`] waits
+//!   in three cases only:
 //!   1. The running transaction is being frozen: `start` waits until the open handles have ended
 //!      and the images of the changed blocks have been referenced.
 //!   2. The running transaction is full: `start` commits it. With
-//!      [`JournalOptions::owner_commits`] only the file system commits. Then `start` waits
-//!      until open handles return credits, and fails ([`JournalError::TooLarge`]) if no other
-//!      handle is open.
+//!      [`JournalOptions::owner_commits`] it waits instead until other handles return credits, and
+//!      fails ([`JournalError::TooLarge`]) if none is open.
 //!   3. The log has too little space: `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -49,8 +47,8 @@
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
 //! With `V1Async` and `Packed`, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
-//! commit writes the part of the running transaction that a few files need: their changes, and all
-//! changes that must be recovered together with these (`dependency_sets/`).
+//! commit writes the part of the running transaction that the waiting callers need: their changes,
+//! and all changes that must be recovered together with these (`dependency_sets/`).
 //!
 //! Recovery also reads formats that this crate does not write: checksum v2, checksum v3 with async
 //! commit, and fast commits.
