@@ -350,7 +350,7 @@ fn fuzz_areas_that_nobody_wrote() {
     let Some(crashed) = stored() else { return };
     let (first, area) = area_of(&crashed.image);
     let used = crashed.states.len() * BLOCK;
-    let (mut seeds, mut applied, mut refused) = (FuzzRounds::at_least(1000), 0u64, 0u64);
+    let (mut seeds, mut applied, mut refused) = (FuzzRounds::at_least(500), 0u64, 0u64);
     for seed in &mut seeds {
         let mut random = Random::new(seed);
         let mut hostile = area.clone();

@@ -254,7 +254,7 @@ fn a_power_cut_finds_data_in_the_inode_or_in_its_block() {
         drop(dir);
         std::mem::forget(vol);
         let scratch = TempImage::zeroed(size);
-        let budget = Budget::new(states.unwrap_or(120), 3).with_only(only.clone());
+        let budget = Budget::new(states.unwrap_or(60), 3).with_only(only.clone());
         let command = "cargo test -p syncline-fs --test it inline_changes::a_power_cut";
         let summary = run(&Explorer::new(device.log()), &budget, command, |state| {
             judge(&state.image, &scratch, (state.marks().len(), sync != "ordered"))
