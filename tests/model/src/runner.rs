@@ -97,6 +97,8 @@ struct Runner {
     stats: RunStats,
     /// The volume has `ea_inode`.
     has_values: bool,
+    /// Blocks of a cluster.
+    cluster_blocks: u64,
 }
 
 type Step<T> = Result<T, String>;
@@ -106,7 +108,10 @@ impl Runner {
         let clock = Arc::new(VirtualClock::default());
         let mut incompat = [0; 4];
         device.read_at(1024 + 96, &mut incompat).map_err(|e| format!("superblock: {e}"))?;
+        let mut sizes = [0; 8];
+        device.read_at(1024 + 24, &mut sizes).map_err(|e| format!("superblock: {e}"))?;
         let mut runner = Runner {
+            cluster_blocks: 1 << (sizes[4] - sizes[0]),
             has_values: u32::from_le_bytes(incompat) & 0x400 != 0,
             device,
             clock,
@@ -192,7 +197,7 @@ impl Runner {
     fn is_full(&self, wanted_bytes: u64) -> bool {
         let stat = self.volume().statfs();
         // Index blocks, directory blocks and the pool that write-back needs in reserve.
-        let margin = stat.blocks / 20 + 32;
+        let margin = stat.blocks / 20 + 32 * self.cluster_blocks;
         let wanted = wanted_bytes / u64::from(stat.block_size);
         stat.files_free == 0 || stat.blocks_free < margin + wanted
     }

@@ -169,6 +169,11 @@ fn check_can_be_written(sb: &Superblock, check: &FeatureCheck) -> Result<()> {
         let text = format!("feature {names} can only be read; mount with `ro`");
         return Err(FsError::Unsupported(text));
     }
+    let cluster_bits = sb.s_log_cluster_size.saturating_sub(sb.s_log_block_size);
+    if sb.s_blocks_count.trailing_zeros() < cluster_bits {
+        let text = "a last cluster that is not whole; mount with `ro`";
+        return Err(FsError::Unsupported(text.into()));
+    }
     if !sb.has_journal() {
         return Err(FsError::Unsupported(
             "an ext4 without a journal; add one with `tune2fs -j` or mount with `ro`".into(),

@@ -215,6 +215,7 @@ impl RoCompatFeatures {
             | Self::GDT_CSUM.0
             | Self::DIR_NLINK.0
             | Self::EXTRA_ISIZE.0
+            | Self::BIGALLOC.0
             | Self::METADATA_CSUM.0
             | Self::VERITY.0
             | Self::ORPHAN_PRESENT.0,
@@ -290,6 +291,7 @@ mod tests {
         assert_eq!(answer(0x2c2, 0x46b), Ok(FeatureCheck::ReadWrite));
         assert_eq!(answer(0x22c6, 0x1_846b), Ok(FeatureCheck::ReadWrite));
         assert_eq!(answer(0x86c6, 0x1_046b), Ok(FeatureCheck::ReadWrite));
+        assert_eq!(answer(0x2c2, 0x66b), Ok(FeatureCheck::ReadWrite));
     }
 
     #[test]
@@ -311,9 +313,8 @@ mod tests {
 
     #[test]
     fn read_only_features_are_named() {
-        let cases: [(u32, u32, &str); 7] = [
+        let cases: [(u32, u32, &str); 6] = [
             (0x1_0000, 0, "encrypt"),
-            (0, 0x200, "bigalloc"),
             (0x100, 0, "mmp"),
             (0, 0x100, "quota"),
             (0, 0x2000, "project"),

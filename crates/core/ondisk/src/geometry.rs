@@ -205,6 +205,13 @@ impl Geometry {
         self.group_blocks(group).div_ceil(1 << self.cluster_bits)
     }
 
+    /// Blocks of a cluster; 1 without `bigalloc`.
+    #[inline]
+    #[must_use]
+    pub fn cluster_blocks(&self) -> u32 {
+        1 << self.cluster_bits
+    }
+
     /// Bytes of a cluster.
     #[inline]
     #[must_use]

@@ -151,6 +151,25 @@ fn a_tree_in_inodes_goes_back_and_forth() {
     }
 }
 
+/// Clusters of blocks: files with holes within them, and attributes with a cluster each.
+#[test]
+fn a_tree_in_clusters_goes_back_and_forth() {
+    if !require("a_tree_in_clusters_goes_back_and_forth", &NEEDS) {
+        return;
+    }
+    for (block_size, ratio) in [(1024, 16), (4096, 4)] {
+        let spec = ImageSpec {
+            block_size_bytes: block_size,
+            cluster_size_bytes: Some(block_size * ratio),
+            features: "bigalloc,inline_data,ea_inode".to_owned(),
+            inode_count: Some(8192),
+            ..ImageSpec::with_size(96 << 20)
+        };
+        let tree = TreeOptions { file_bytes_max: 80_000, xattr_bytes_max: 9000, ..options(600) };
+        back_and_forth(u64::from(ratio), &spec, tree);
+    }
+}
+
 #[test]
 fn a_small_tree_in_small_blocks_goes_back_and_forth() {
     if !require("a_small_tree_in_small_blocks_goes_back_and_forth", &NEEDS) {

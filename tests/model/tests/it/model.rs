@@ -55,9 +55,23 @@ fn inline(
     })
 }
 
+/// A volume that allocates clusters of `ratio` blocks.
+fn clusters(
+    name: &'static str,
+    (block_size, ratio): (u32, u32),
+    mib: u64,
+    change: impl FnOnce(&mut ModelConfig),
+) -> ModelConfig {
+    config(name, block_size, mib, |c| {
+        c.spec.features = "bigalloc".to_owned();
+        c.spec.cluster_size_bytes = Some(block_size * ratio);
+        change(c);
+    })
+}
+
 /// Every kind of run: block sizes, a cache that evicts all the time, volumes that get full of
 /// blocks or of inodes, an orphan file, old formats, lazy times, a log that wraps, data and values
-/// in inodes; with `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
+/// in inodes, clusters; with `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
 fn configs() -> Vec<ModelConfig> {
     vec![
         config("4k", 4096, 64, |_| {}),
@@ -116,6 +130,20 @@ fn configs() -> Vec<ModelConfig> {
         config("inline-full", 1024, 8, |c| {
             c.spec.features = "inline_data".to_owned();
             (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
+        }),
+        clusters("clusters", (4096, 16), 256, |_| {}),
+        clusters("clusters-of-two", (1024, 2), 48, |c| c.mount.log = LogFormat::Packed),
+        clusters("clusters-ordered", (1024, 16), 64, |c| {
+            c.spec.features += ",orphan_file,^metadata_csum";
+            c.mount.sync = SyncMode::Ordered;
+        }),
+        clusters("clusters-full", (1024, 16), 8, |c| {
+            c.spec.features += ",inline_data,ea_inode";
+            (c.ops.fill, c.ops.reach_bytes, c.ops.xattr_bytes) = (true, 1 << 20, 9000);
+        }),
+        clusters("clusters-full-ordered", (4096, 8), 24, |c| {
+            (c.ops.fill, c.ops.reach_bytes) = (true, 4 << 20);
+            c.mount.sync = SyncMode::Ordered;
         }),
         config("plain", 4096, 48, |c| c.spec.features = "^metadata_csum,^64bit".to_owned()),
     ]

@@ -146,9 +146,10 @@ impl Staged {
 }
 
 impl crate::Volume {
-    /// Reports whether [`Self::begin_atomic`] is supported: not with `sync=ordered`.
+    /// Reports whether [`Self::begin_atomic`] is supported: not with `sync=ordered`, and not on
+    /// volumes with `bigalloc`, whose space it would have to promise by the cluster.
     pub fn has_atomic_writes(&self) -> bool {
-        self.0.engine.logs_data()
+        self.0.engine.logs_data() && self.0.may_move_data()
     }
 
     /// Begins an atomic write of a file. Bytes that [`Self::write_atomic`] stages become visible
@@ -164,6 +165,9 @@ impl crate::Volume {
             return Err(FsError::NotSupported(
                 "atomic writes need sync=eager, whose log takes file data".into(),
             ));
+        }
+        if !self.has_atomic_writes() {
+            return Err(FsError::NotSupported("atomic writes on a volume with bigalloc".into()));
         }
         if inode.has_atomic.swap(true, Ordering::AcqRel) {
             return Err(FsError::Busy);

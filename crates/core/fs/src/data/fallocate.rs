@@ -19,7 +19,7 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::{check_regular, zero_partial};
-use crate::data::flush::file::{write_back, write_delayed};
+use crate::data::flush::file::{place_edges, write_back, write_delayed};
 use crate::data::flush::plan::first_unreached_block;
 use crate::data::inline::move_out;
 use crate::data::truncate::{finish_change, prepare_extension, set_larger_size};
@@ -108,9 +108,16 @@ impl crate::Volume {
             write_unreached(files, inode)?;
         }
         match mode {
-            FallocateMode::PunchHole => punch_hole(files, inode, &span),
+            FallocateMode::PunchHole => {
+                place_edges(files, inode, (span.whole.0.into(), span.whole.1.into()))?;
+                punch_hole(files, inode, &span)
+            }
             FallocateMode::Allocate | FallocateMode::KeepSize => {
                 let grow = mode == FallocateMode::Allocate && end > size;
+                if files.geo.cluster_bits > 0 {
+                    // Write-back that is under way may have a cluster for blocks of the same one.
+                    write_delayed(files, inode)?;
+                }
                 allocate_range(files, inode, span.touched)?;
                 if grow {
                     prepare_extension(files, inode, size)?;
@@ -221,7 +228,7 @@ fn allocate_unwritten(
     let source = inodes.balloc.unreserved();
     let mut h = inodes.start(credits)?;
     let mut st = inode.state.write();
-    let range = allocate_blocks(inodes, inode, &st, (at, len), source, None)?;
+    let (range, source) = allocate_blocks(inodes, inode, &st, (at, len), source, None)?;
     let installed = install_extent(inodes, &mut h, inode, &mut st, at, range, true);
     // After a failure too: an index block may have been added.
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;

@@ -36,7 +36,8 @@ use crate::space::balloc::install::wait_for_freed_blocks;
 /// atomic write is none, because that stages blocks.
 fn may_become_inline(files: &Files, inode: &Inode, st: &InodeState) -> bool {
     let block_size = files.block_size();
-    let of_attributes = if st.raw.i_file_acl == 0 { 0 } else { block_size as u64 / 512 };
+    let cluster_sectors = files.geo.cluster_bytes() as u64 / 512;
+    let of_attributes = if st.raw.i_file_acl == 0 { 0 } else { cluster_sectors };
     st.size == 0
         && st.reserved_blocks == 0
         && st.raw.sectors(block_size) == of_attributes
@@ -135,7 +136,7 @@ fn write_block(
     }
     data.resize(files.block_size(), 0);
     let source = files.balloc.unreserved();
-    let range = allocate_blocks(files, inode, st, (0, 1), source, None)?;
+    let (range, source) = allocate_blocks(files, inode, st, (0, 1), source, None)?;
     match files.dev.write(files.block_offset(range.start), &data, inode.origin(true)) {
         Ok(()) => Ok(Some(range)),
         Err(err) => {

@@ -51,6 +51,10 @@ enum Piece {
 }
 
 pub(crate) fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
+    if !files.may_move_data() {
+        let text = "moving files of a volume with bigalloc; copy the file instead";
+        return Err(FsError::NotSupported(text.into()));
+    }
     let _rwsem = inode.rwsem.write();
     move_out(files, inode)?;
     let (has_extents, size) = {
@@ -103,7 +107,7 @@ fn relocate_piece(
     }
     let source = inodes.balloc.unreserved();
     let taken = allocate_blocks(inodes, inode, &inode.state.read(), (at, len), source, goal);
-    let range = match taken {
+    let (range, source) = match taken {
         Err(FsError::NoSpace) => return Ok(Piece::Full),
         other => other?,
     };

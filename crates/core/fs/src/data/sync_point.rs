@@ -177,7 +177,7 @@ fn plan_held(files: &Files, job: &mut Job<'_>) -> Result<()> {
     plan_batch(files, job.inode, &mut job.pages, Target::Home, &mut job.segments)?;
     let unwrote = files.journal()?.needs_commit(job.inode.state.read().unwrote_tid);
     for out in &mut job.pages {
-        let in_sync_point = out.plain || unwrote && !out.page.delalloc;
+        let in_sync_point = out.plain || unwrote && out.owned;
         out.action = if in_sync_point { WriteAction::Journal } else { WriteAction::Write };
     }
     journal_again(files, job.inode, &job.pages)

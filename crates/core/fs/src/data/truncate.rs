@@ -21,7 +21,7 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::check_regular;
-use crate::data::flush::file::write_back;
+use crate::data::flush::file::{place_edges, write_back};
 use crate::data::inline::truncate_inline;
 use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
@@ -141,6 +141,7 @@ impl crate::Volume {
         }
         if size <= old {
             // Also where it stays: blocks behind the end go.
+            place_edges(files, inode, (first_block_behind(files, size).into(), u64::MAX))?;
             return shrink_file(files, inode, size);
         }
         prepare_extension(files, inode, old)?;

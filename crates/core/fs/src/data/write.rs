@@ -26,18 +26,18 @@ use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_rang
 #[cfg(doc)]
 use crate::data::engine::Engine;
 use crate::data::evict::make_room;
+use crate::data::flush::files::write_back_files;
 use crate::data::inline::write_inline;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
+use crate::inode::delayed::Need;
 use crate::inode::inline::is_inline;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::{max_file_bytes, write_inode};
 use crate::inode::times::{Stamp, keep_newer, stamp};
-use crate::space::Space;
-use crate::space::balloc::install::wait_for_freed_blocks;
 use crate::store::Store;
 
 /// Blocks that one step takes.
@@ -133,6 +133,10 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
     while done < data.len() {
         if files.pages.above_throttle() {
             balance_dirty(files, inode);
+        }
+        if files.balloc.is_crowded() {
+            // What cannot be placed stays dirty, and its owner hears of it.
+            let _ = write_back_files(files, false, |_, _| true);
         }
         match files
             .relieve_log()
@@ -256,9 +260,10 @@ fn reserve_absent(files: &Files, inode: &Inode, absent: &[u64]) -> Result<u64> {
     for part in absent.chunk_by(|a, b| a + 1 == *b) {
         runs.extend(map_range(files, inode, part[0], part[part.len() - 1] + 1)?);
     }
-    match reserve_holes(files, &runs, true) {
+    let need = Need::of(files, inode, holes(&runs))?;
+    match need.promise(files, true) {
         Err(FsError::NoSpace) => Ok(0),
-        other => other,
+        other => other.map(|()| need.count),
     }
 }
 
@@ -327,18 +332,19 @@ fn write_absent(
         to = (first + 1..to).find(|lblk| tree.contains(*lblk)).unwrap_or(to);
     }
     let mut runs = map_range(files, inode, first, to)?;
-    let reserved = match take_reserved(&runs, from) {
-        Some(reserved) => reserved,
-        None => match reserve_holes(files, &runs, !in_change) {
+    let mut need = Need::of(files, inode, holes(&runs))?;
+    if !take_reserved(&need, from) {
+        match need.promise(files, !in_change) {
             Err(FsError::NoSpace) if to > first + 1 => {
                 // As far as the space goes: block by block from here on.
                 runs = map_range(files, inode, first, first + 1)?;
                 to = first + 1;
-                reserve_holes(files, &runs, !in_change)?
+                need = Need::of(files, inode, holes(&runs))?;
+                need.promise(files, !in_change)?;
             }
             other => other?,
-        },
-    };
+        }
+    }
     let data = &data[..data.len().min((to * block_size - offset) as usize)];
     if !in_change {
         make_room(files, (to - first) as usize);
@@ -346,7 +352,7 @@ fn write_absent(
     let pages = match build_pages(files, inode, &runs, offset, data) {
         Ok(pages) => pages,
         Err(err) => {
-            files.balloc.release(reserved);
+            files.balloc.release(need.count);
             return Err(err);
         }
     };
@@ -357,37 +363,26 @@ fn write_absent(
         tree.insert_dirty(&files.pages, lblk, page, delalloc);
     }
     tree.note_dirty(&files.pages, &*files.clock);
-    st.reserved_blocks += reserved;
+    need.note(&mut st);
     st.size = st.size.max(offset + data.len() as u64);
     Ok(data.len())
 }
 
-fn hole_blocks(runs: &[Run]) -> u64 {
-    runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum()
+/// First block and length of each hole.
+fn holes(runs: &[Run]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    runs.iter().filter(|run| run.is_hole()).map(|run| (run.lblk, run.len))
 }
 
-/// Takes the blocks that the holes need out of `from`, which were reserved before, if these are
-/// enough.
-fn take_reserved(runs: &[Run], from: Option<&mut u64>) -> Option<u64> {
-    let (from, holes) = (from?, hole_blocks(runs));
-    *from = from.checked_sub(holes)?;
-    Some(holes)
-}
-
-/// Reserves a block for each hole block. If there is none, and `may_wait`, waits once for the
-/// transaction that frees some (`ext4_should_retry_alloc`).
-fn reserve_holes(space: &Space, runs: &[Run], may_wait: bool) -> Result<u64> {
-    let holes = hole_blocks(runs);
-    if holes == 0 {
-        return Ok(0);
-    }
-    match space.balloc.reserve(holes) {
-        Err(FsError::NoSpace) if may_wait && wait_for_freed_blocks(space)? => {
-            space.balloc.reserve(holes)?;
+/// Takes what is needed out of `from`, which was promised before, if that is enough.
+fn take_reserved(need: &Need, from: Option<&mut u64>) -> bool {
+    let Some(from) = from else { return false };
+    match from.checked_sub(need.count) {
+        Some(left) => {
+            *from = left;
+            true
         }
-        other => other?,
+        None => false,
     }
-    Ok(holes)
 }
 
 /// Builds one page for each block of `runs`: `data`, and around it the old contents of the block or

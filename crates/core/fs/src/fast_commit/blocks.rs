@@ -7,6 +7,9 @@
 //!   free      what is unowned in the end          -> free
 //! ```
 //!
+//! With `bigalloc` all of this is counted in whole clusters; a block that comes into a cluster that
+//! its file has needs none.
+//!
 //! So the allocator, which gives blocks for directories and extent trees meanwhile, never sees a
 //! block as free that a file has before or after, and no block gets two owners.
 
@@ -25,11 +28,13 @@ use crate::inode::Inodes;
 use crate::inode::inline::{drop_inline, is_inline};
 use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
+use crate::map::extents::clusters::{Place, blocks_in_clusters, place_in_cluster};
 use crate::map::extents::search::map_blocks;
 use crate::map::extents::volume::{attach_extent, detach_extents, map_credits, unmap_credits};
 use crate::names::Names;
 use crate::space::balloc::Range;
 use crate::space::balloc::install::{free_blocks, install_blocks};
+use crate::store::Store;
 use crate::store::group::{block_bitmap, group_desc};
 use crate::store::validity::check_file_blocks;
 
@@ -73,6 +78,7 @@ impl Unowned {
 
     /// Frees all of it.
     pub(super) fn free(&self, names: &Names) -> Result<()> {
+        // A multiple of a cluster.
         let most = u64::from(names.geo.blocks_per_group.max(1));
         for (&start, &end) in &self.0 {
             let mut at = start;
@@ -96,16 +102,18 @@ pub(crate) fn claim(names: &Names, tags: &[Tag<'_>]) -> Result<Unowned> {
     for tag in tags {
         let Tag::AddRange { ino, extent } = tag else { continue };
         check_file_blocks(names, *ino, extent.start, extent.len.into())?;
+        let bits = names.geo.cluster_bits;
         let (mut at, end) = (extent.start, extent.start + u64::from(extent.len));
         while at < end {
-            let Some((group, bit)) = names.geo.block_group(at) else {
+            let Some((group, bit)) = names.geo.block_bit(at) else {
                 return Err(contradiction(names, *ino, "a block outside of the groups"));
             };
-            let group_end = names.geo.group_blocks(group);
-            let last = u64::from(bit) + (end - at);
-            let last = u32::try_from(last).unwrap_or(u32::MAX).min(group_end);
+            let group_end = names.geo.group_clusters(group);
+            let start = names.geo.group_first_block(group) + (u64::from(bit) << bits);
+            let last = u64::from(bit) + (end - start).div_ceil(1 << bits);
+            let last = u32::try_from(last).unwrap_or(u32::MAX).min(group_end).max(bit + 1);
             claim_in_group(names, &mut unowned, group, (bit, last))?;
-            at += u64::from(last.saturating_sub(bit).max(1));
+            at = start + (u64::from(last - bit) << bits);
         }
     }
     Ok(unowned)
@@ -125,7 +133,9 @@ fn claim_in_group(
         };
         // Held on to, it would have to be copied for the change.
         drop(map);
-        let range = Range { start: names.geo.group_first_block(group) + u64::from(bit), len };
+        let bits = names.geo.cluster_bits;
+        let start = names.geo.group_first_block(group) + (u64::from(bit) << bits);
+        let range = Range { start, len: len << bits };
         let mut h = names.start(GROUP_CREDITS)?;
         install_blocks(names, &mut h, range)?;
         unowned.add(range);
@@ -232,8 +242,25 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Maps a hole: the parts of it that lie in clusters of the file, and those that need others.
     fn attach(&mut self, inode: &Inode, extent: Extent) -> Result<()> {
-        if !self.unowned.take(Range { start: extent.start, len: extent.len }) {
+        let mut rest = extent;
+        while rest.len > 0 {
+            let at = (rest.block, rest.len);
+            let (len, owned) = match place_in_cluster(self.names, inode, &inode.state.read(), at)? {
+                Place::Owned(range) => (range.len, true),
+                Place::New(len) => (len, false),
+            };
+            self.attach_part(inode, Extent { len, ..rest }, owned)?;
+            (rest.block, rest.start) = (rest.block + len, rest.start + u64::from(len));
+            rest.len -= len;
+        }
+        Ok(())
+    }
+
+    fn attach_part(&mut self, inode: &Inode, extent: Extent, owned: bool) -> Result<()> {
+        let range = Range { start: extent.start, len: extent.len };
+        if !owned && !self.unowned.take(whole_clusters(self.names, range)) {
             return Err(contradiction(self.names, inode.ino, "a block that has an owner"));
         }
         let credits = map_credits(self.names, &inode.state.read()) + GROUP_CREDITS;
@@ -260,12 +287,12 @@ impl Replay<'_> {
                 &inode,
                 &mut st,
                 ((from, to), credits),
-                &mut |h: &mut Handle, range| {
-                    check_file_blocks(names, ino, range.start, range.len.into())?;
+                &mut |h: &mut Handle, run, gone| {
+                    check_file_blocks(names, ino, run.start, run.len.into())?;
                     if is_metadata {
-                        forget(h, range)?;
+                        forget(h, run)?;
                     }
-                    unowned.add(range);
+                    gone.into_iter().for_each(|gone| unowned.add(gone));
                     Ok(())
                 },
             );
@@ -274,6 +301,14 @@ impl Replay<'_> {
         }
         Ok(())
     }
+}
+
+/// A range with the rest of its clusters.
+fn whole_clusters(store: &Store, range: Range) -> Range {
+    let mask = u64::from(store.geo.cluster_blocks()) - 1;
+    let len = blocks_in_clusters(&store.geo, range);
+    // No longer than a hole and two clusters.
+    Range { start: range.start & !mask, len: len as u32 }
 }
 
 /// Drops blocks from the journal in memory, which would write them over a file's data.

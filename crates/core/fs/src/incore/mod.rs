@@ -15,6 +15,7 @@
 
 mod extent_cache;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use syncline_base::lockrank::{Mutex, RwLock};
@@ -67,8 +68,10 @@ pub(crate) struct InodeState {
     pub(crate) fresh: bool,
     /// `i_size` in bytes; ahead of `raw.i_size` while appended data waits for write-back.
     pub(crate) size: u64,
-    /// Blocks reserved by delayed allocation.
+    /// Blocks reserved by delayed allocation; with `bigalloc` clusters.
     pub(crate) reserved_blocks: u64,
+    /// These clusters (`inode/delayed.rs`): `None` while there are none, as in most inodes.
+    pub(crate) delayed_clusters: Option<Box<BTreeSet<u32>>>,
     /// Transaction that fsync must wait for.
     pub(crate) sync_tid: Tid,
     /// Transaction that fdatasync must wait for.
@@ -82,7 +85,7 @@ pub(crate) struct InodeState {
     pub(crate) newer_by_ns: u32,
     /// True if the file was truncated to zero since the last close: new data replaces old contents.
     pub(crate) write_at_close: bool,
-    /// Newest transaction in which written extents became unwritten.
+    /// Newest transaction in which written extents became unwritten, or went without their cluster.
     pub(crate) unwrote_tid: Tid,
     /// On the orphan list or in the orphan file.
     pub(crate) orphan: Option<OrphanPlace>,
@@ -96,6 +99,7 @@ impl Inode {
             raw,
             fresh: false,
             reserved_blocks: 0,
+            delayed_clusters: None,
             sync_tid: synced,
             datasync_tid: synced,
             data_changes: 0,

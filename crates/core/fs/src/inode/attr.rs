@@ -133,7 +133,7 @@ impl crate::Volume {
             true => nokey::shown_len(st.size.saturating_sub(2)),
             false => st.size,
         };
-        let delayed = st.reserved_blocks * (block_size as u64 / 512);
+        let delayed = st.reserved_blocks * (self.0.geo.cluster_bytes() as u64 / 512);
         Attr {
             ino: inode.ino,
             mode: raw.i_mode,

@@ -8,6 +8,7 @@ use syncline_ondisk::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use crate::error::Result;
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
+use crate::inode::delayed::forget_delayed;
 use crate::inode::inline::is_inline;
 use crate::inode::table::write_inode;
 use crate::map::extents::search::is_hole;
@@ -84,11 +85,8 @@ pub(crate) fn first_block_behind(store: &Store, size: u64) -> u32 {
 /// reserved. For truncate and hole punching: the caller holds `Inode::io`, so that nothing of
 /// it is on its way to the device.
 pub(crate) fn drop_pages(inodes: &Inodes, inode: &Inode, st: &mut InodeState, from: u64, to: u64) {
-    let reserved = inode.pages.lock().remove_range(&inodes.pages, from, to) as u64;
-    if reserved > 0 {
-        st.reserved_blocks = st.reserved_blocks.saturating_sub(reserved);
-        inodes.balloc.release(reserved);
-    }
+    let dropped = inode.pages.lock().remove_range(&inodes.pages, from, to) as u64;
+    forget_delayed(inodes, inode, st, (from, to), dropped);
 }
 
 /// Gives up every page of an inode that leaves the inode cache. It has nothing dirty, or what

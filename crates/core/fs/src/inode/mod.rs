@@ -15,6 +15,7 @@
 pub(crate) mod attr;
 pub(crate) mod blocks;
 pub(crate) mod create;
+pub(crate) mod delayed;
 pub(crate) mod evict;
 pub(crate) mod icache;
 pub(crate) mod iget;

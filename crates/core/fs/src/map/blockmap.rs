@@ -266,7 +266,7 @@ impl Unmap<'_> {
         })?;
         let metadata = is_metadata(&self.st.raw);
         for run in &runs {
-            release_run(self.space, self.h, self.inode.ino, *run, metadata)?;
+            release_run(self.space, self.h, self.inode.ino, (*run, Some(*run)), metadata)?;
             sub_blocks(self.space, self.st, run.len.into())?;
         }
         // A run of 32-bit pointers is at most one table long and touches two groups or, with small

@@ -30,6 +30,14 @@ pub(crate) struct Space {
     pub(crate) ialloc: Ialloc,
 }
 
+impl Space {
+    /// True if blocks of a file may get other places. Those of a cluster would have to move
+    /// together, mapped or not, with their copies in the log: a volume of clusters moves nothing.
+    pub(crate) fn may_move_data(&self) -> bool {
+        self.geo.cluster_bits == 0
+    }
+}
+
 impl Deref for Space {
     type Target = Store;
     fn deref(&self) -> &Store {

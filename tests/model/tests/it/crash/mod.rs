@@ -11,6 +11,7 @@
 
 mod ace;
 mod barriers;
+mod clusters;
 mod eager;
 mod history;
 mod in_inodes;

@@ -569,3 +569,39 @@ pub fn values(r: &mut Recorder, seed: u64) {
     r.release();
     r.pass(6000);
 }
+
+/// Files with holes smaller than a cluster: parts are punched, cut, zeroed and written again, so
+/// that clusters lose blocks, get them back, and go to other files with what was in them.
+pub fn clusters(r: &mut Recorder, seed: u64) {
+    use FallocateMode::{KeepSize, PunchHole, ZeroRange};
+    let mut random = Random::new(seed);
+    let files = ["a", "b", "c"];
+    for path in files {
+        r.create(path);
+        r.write(path, 0, 160);
+    }
+    r.syncfs();
+    for _ in 0..50 {
+        let path = files[random.index(files.len())];
+        let size = r.size(path) / 512;
+        let (at, len) = (random.below(size + 1), 1 + random.below(24));
+        match random.below(9) {
+            0 | 1 if at < size => r.fallocate(path, PunchHole, at, len),
+            2 => r.truncate(path, random.below(size + 1)),
+            3 => {
+                r.unlink(path);
+                r.create(path);
+            }
+            4 => r.fallocate(path, KeepSize, at, len),
+            5 if at < size => r.fallocate(path, ZeroRange, at, len),
+            6 => r.write(path, size + random.below(90), 1 + random.below(9)),
+            _ => r.write(path, at, len),
+        }
+        match random.below(7) {
+            0 => r.fsync(path),
+            1 => r.fdatasync(path),
+            2 => r.pass([5, 900, 5100][random.index(3)]),
+            _ => {}
+        }
+    }
+}

@@ -117,7 +117,8 @@ impl Engine for Periodic {
     }
 
     fn target(&self, files: &Files, inode: &Inode) -> Result<Target> {
-        // Blocks whose extents became unwritten since the last sync point hold data in it.
+        // Blocks whose extents became unwritten since the last sync point hold data in it, and so do
+        // those that left the file without their cluster.
         let unwrote = files.journal()?.needs_commit(inode.state.read().unwrote_tid);
         Ok(if unwrote { Target::Home } else { Target::NewRuns })
     }
@@ -161,7 +162,7 @@ impl Engine for Periodic {
         journal.begin_in_place(&mut job.pages, false)?;
         let unwrote = journal.needs_commit(job.inode.state.read().unwrote_tid);
         for out in job.pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
-            let in_sync_point = out.plain || unwrote && !out.page.delalloc;
+            let in_sync_point = out.plain || unwrote && out.owned;
             if out.is_changed() && in_sync_point {
                 out.action = WriteAction::Journal;
             }

@@ -19,13 +19,16 @@ pub(crate) struct OutPage {
     pub(crate) place: u64,
     /// The block was part of the file before: nothing has to be installed for it.
     pub(crate) plain: bool,
+    /// The block or its cluster was the file's before: it may hold contents of the file that are
+    /// older than its map.
+    pub(crate) owned: bool,
     /// Action that the engine chose.
     pub(crate) action: WriteAction,
 }
 
 impl OutPage {
     fn new(page: Outgoing) -> OutPage {
-        OutPage { page, place: 0, plain: false, action: WriteAction::Write }
+        OutPage { page, place: 0, plain: false, owned: false, action: WriteAction::Write }
     }
 
     /// It was changed since a transaction got it.

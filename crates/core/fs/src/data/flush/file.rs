@@ -91,11 +91,31 @@ fn write_picked(
 /// # Errors
 /// As [`write_back`].
 pub(crate) fn write_delayed(files: &Files, inode: &Inode) -> Result<()> {
-    let reserved_blocks = inode.state.read().reserved_blocks;
-    if reserved_blocks == 0 {
+    if inode.pages.lock().delalloc() == 0 {
         return Ok(());
     }
     write_back(files, inode, 0, u64::MAX, false).map(drop)
+}
+
+/// Writes the delayed blocks back that are in a cluster with an edge of `from..to` and outside of
+/// this range, which is to be unmapped: the cluster, which they count on, might go with it. The
+/// caller holds `rwsem`, and neither `io` nor a handle.
+///
+/// # Errors
+/// As [`write_back`].
+pub(crate) fn place_edges(files: &Files, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
+    let mask = u64::from(files.geo.cluster_blocks()) - 1;
+    let outside = [(from & !mask, from), (to, to.saturating_add(mask) & !mask)];
+    for (first, end) in outside {
+        let is_delayed = {
+            let tree = inode.pages.lock();
+            tree.delalloc() > 0 && (first..end).any(|lblk| tree.is_delalloc(lblk))
+        };
+        if is_delayed {
+            write_back(files, inode, first, end, false)?;
+        }
+    }
+    Ok(())
 }
 
 /// One pass of write-back: returns where the next one begins and how many pages went; `None`:

@@ -7,6 +7,7 @@ use crate::data::flush::plan::{After, Segment, cancel_segments};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
+use crate::inode::delayed::end_delayed;
 use crate::inode::table::write_inode;
 use crate::map::extents::volume::{
     convert_extent, install_extent, map_credits, replace_credits, replace_extent,
@@ -14,6 +15,7 @@ use crate::map::extents::volume::{
 use crate::pages::{Changes, WriteEnd};
 use crate::space::Space;
 use crate::space::balloc::core::Range;
+use crate::space::balloc::reserve::Source;
 
 /// Journal credits of one handle that installs several segments.
 const HANDLE_CREDITS: u32 = 64;
@@ -79,11 +81,8 @@ pub(crate) fn install_one(
         After::Replace(_) => replace_extent(space, h, inode, st, lblk, range)?,
     }
     if segment.reserved {
-        st.reserved_blocks = st.reserved_blocks.saturating_sub(u64::from(segment.len));
-        if !matches!(segment.after, After::Install(_)) {
-            // Somebody allocated below a delayed page: its reservation is not needed.
-            space.balloc.release(u64::from(segment.len));
-        }
+        let is_taken = matches!(segment.after, After::Install(source) if source != Source::Owned);
+        end_delayed(space, st, (segment.lblk, segment.end()), is_taken);
     }
     Ok(())
 }

@@ -63,6 +63,15 @@ impl Segment {
     pub(crate) fn is_plain(&self) -> bool {
         self.after == After::Nothing && !self.reserved
     }
+
+    /// Its blocks, or their cluster, were the file's before.
+    fn is_owned(&self) -> bool {
+        match self.after {
+            After::Nothing | After::Convert => !self.reserved,
+            After::Install(source) => source == Source::Owned,
+            After::Replace(_) => false,
+        }
+    }
 }
 
 /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
@@ -82,7 +91,9 @@ pub(crate) fn plan_batch(
     target: Target,
     segments: &mut Vec<Segment>,
 ) -> Result<()> {
-    let may_replace = target == Target::NewRuns && inode.state.read().raw.has_flag(flags::EXTENTS);
+    let may_replace = target == Target::NewRuns
+        && space.may_move_data()
+        && inode.state.read().raw.has_flag(flags::EXTENTS);
     let mut rest = &*pages;
     while let Some(OutPage { page: first, .. }) = rest.first() {
         // One run: consecutive blocks that are all delayed or all not, and all changed or all not.
@@ -107,10 +118,10 @@ pub(crate) fn plan_batch(
     }
     let places = segments.iter().flat_map(|segment| {
         let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
-        blocks.map(|block| (block, segment.is_plain()))
+        blocks.map(|block| (block, segment.is_plain(), segment.is_owned()))
     });
-    for (out, (place, plain)) in pages.iter_mut().zip(places) {
-        (out.place, out.plain) = (place, plain);
+    for (out, (place, plain, owned)) in pages.iter_mut().zip(places) {
+        (out.place, out.plain, out.owned) = (place, plain, owned);
     }
     Ok(())
 }
@@ -158,7 +169,7 @@ fn plan_replacement(
             allocate_blocks(space, inode, &st, (at, want), source, goal)
         };
         let segment = match taken {
-            Ok(range) => {
+            Ok((range, source)) => {
                 let after = After::Replace(source);
                 Segment { lblk, pblk: range.start, len: range.len, after, reserved: false }
             }
@@ -192,13 +203,19 @@ fn plan_hole(
         let goal = before.map(|last| last.pblk + u64::from(last.len));
         let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
         let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
+        if let Some(range) = in_planned_cluster(space, segments, (lblk, want)) {
+            let (pblk, len, after) = (range.start, range.len, After::Install(Source::Owned));
+            segments.push(Segment { lblk, pblk, len, after, reserved });
+            lblk += u64::from(len);
+            continue;
+        }
         let claimed = (reserved && target == Target::Log)
             .then(|| space.balloc.claim(inode.ino, inode.life(), want));
         let (range, source) = match claimed.flatten() {
             Some(claimed) => claimed,
             None => {
                 let st = inode.state.read();
-                (allocate_blocks(space, inode, &st, (at, want), source, goal)?, source)
+                allocate_blocks(space, inode, &st, (at, want), source, goal)?
             }
         };
         let (pblk, len, after) = (range.start, range.len, After::Install(source));
@@ -206,6 +223,20 @@ fn plan_hole(
         lblk += u64::from(range.len.max(1));
     }
     Ok(())
+}
+
+/// The place of the first of `want` blocks of a hole in the cluster of the segment before: the file
+/// has that already, or will have it.
+fn in_planned_cluster(
+    space: &Space,
+    segments: &[Segment],
+    (lblk, want): (u64, u32),
+) -> Option<Range> {
+    let mask = u64::from(space.geo.cluster_blocks()) - 1;
+    let last = segments.last().filter(|last| (last.end() - 1) & !mask == lblk & !mask)?;
+    let cluster = (last.pblk + u64::from(last.len) - 1) & !mask;
+    let left = mask + 1 - (lblk & mask);
+    Some(Range { start: cluster + (lblk & mask), len: u64::from(want).min(left) as u32 })
 }
 
 /// Releases allocated blocks that will not be installed.

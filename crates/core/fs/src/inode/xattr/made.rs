@@ -57,9 +57,11 @@ impl<'a> Taken<'a> {
         while left > 0 {
             let request = Request { owner: 0, goal, want: left, source, file_blocks: 0, life };
             let range = space.balloc.allocate(&*space.store, &request)?;
+            // What is behind it in its last cluster stays unmapped.
+            let range = Range { len: range.len.min(left), ..range };
             taken.ranges.push(range);
             goal = range.start + u64::from(range.len);
-            left -= range.len.min(left);
+            left -= range.len;
         }
         Ok(taken)
     }

@@ -47,7 +47,9 @@ use crate::inode::xattr::outside::read_value;
 use crate::inode::xattr::place::{
     read_attrs, store_in_block, store_in_inode, xattr_area, xattr_block,
 };
-use crate::inode::xattr::users::{USER_CREDITS, Value, charged_blocks, find_values};
+use crate::inode::xattr::users::{
+    USER_CREDITS, Value, blocks_of_value, charged_blocks, find_values,
+};
 use crate::map::extents::volume::{add_blocks, sub_blocks};
 use crate::space::retry::retry_when_full;
 use crate::store::Store;
@@ -286,7 +288,7 @@ fn change_xattr_once(
     }
     sub_blocks(inodes, &mut st, freed.unwrap_or(0))?;
     let new_bytes = new_value.map_or(0, <[u8]>::len);
-    add_blocks(inodes, &mut st, new_bytes.div_ceil(inodes.block_size()) as u64)?;
+    add_blocks(inodes, &mut st, blocks_of_value(inodes, new_bytes))?;
     if let Some(bits) = mode {
         st.raw.i_mode = st.raw.i_mode & !0o777 | bits;
     }

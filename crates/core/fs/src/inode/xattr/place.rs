@@ -154,7 +154,7 @@ pub(crate) fn store_in_block(
         release_xattrs(space, h, inode, st)?;
     }
     st.raw.i_file_acl = block;
-    add_blocks(space, st, 1)
+    add_blocks(space, st, space.geo.cluster_blocks().into())
 }
 
 /// Gives up the inode's xattr block: one user less, or freed. The caller writes the inode.
@@ -183,10 +183,10 @@ pub(crate) fn release_xattrs(
         free_blocks(space, h, inode.ino, Range { start: block, len: 1 })?;
     }
     st.raw.i_file_acl = 0;
-    sub_blocks(space, st, 1)
+    sub_blocks(space, st, space.geo.cluster_blocks().into())
 }
 
-/// Takes a block near the inode.
+/// Takes a block near the inode, with a cluster for itself.
 fn new_xattr_block(space: &Space, h: &mut Handle, inode: &Inode) -> Result<u64> {
     let (inode_group, _) = space.geo.inode_group(inode.ino).ok_or(FsError::Stale)?;
     let life = inode.life();

@@ -65,7 +65,12 @@ pub(crate) fn charged_blocks(store: &Store, file: (u32, u32), entry: &Outside) -
     if said.is_lustre(entry, file.0, file.1) {
         return Ok(0);
     }
-    Ok(u64::from(entry.size).div_ceil(store.block_size() as u64))
+    Ok(blocks_of_value(store, entry.size as usize))
+}
+
+/// Blocks that a value of `len` bytes takes, in whole clusters.
+pub(crate) fn blocks_of_value(store: &Store, len: usize) -> u64 {
+    len.div_ceil(store.geo.cluster_bytes()) as u64 * u64::from(store.geo.cluster_blocks())
 }
 
 /// No user is left: the inode goes when its last reference does.

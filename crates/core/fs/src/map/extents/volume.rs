@@ -16,6 +16,10 @@ use syncline_ondisk::extent::{
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{OndiskError, checksum};
 
+use super::clusters::{
+    Place, blocks_in_clusters, check_congruent, freed_with, is_owned, place_in_cluster,
+    refuse_block_map,
+};
 use super::convert::convert;
 use super::insert::insert;
 use super::remove::remove;
@@ -150,7 +154,7 @@ impl<'a> NodeStore for Tree<'a, &'a mut InodeState> {
             }
         })?;
         filled.map_err(|error| self.broken(Some(block), error))?;
-        add_blocks(self.store, self.st, 1)?;
+        add_blocks(self.store, self.st, self.store.geo.cluster_blocks().into())?;
         Ok(block)
     }
 
@@ -159,11 +163,12 @@ impl<'a> NodeStore for Tree<'a, &'a mut InodeState> {
         let (space, h) = self.change()?;
         h.forget(block)?;
         free_blocks(space, h, ino, Range { start: block, len: 1 })?;
-        sub_blocks(self.store, self.st, 1)
+        sub_blocks(self.store, self.st, self.store.geo.cluster_blocks().into())
     }
 }
 
-/// Takes and installs one block for metadata of a file (index or indirect block).
+/// Takes and installs one block for metadata of a file (index or indirect block). It has a cluster
+/// for itself.
 pub(crate) fn new_metadata_block(space: &Space, h: &mut Handle, goal: u64) -> Result<u64> {
     let source = Source::Metadata;
     let life = space.balloc.life_at(goal);
@@ -226,14 +231,18 @@ pub(crate) fn install_extent(
     range: Range,
     unwritten: bool,
 ) -> Result<()> {
+    let owned = is_owned(space, inode, st, lblk, range)?;
     if st.raw.i_flags & flags::EXTENTS == 0 {
         insert_in_map(space, h, inode, st, lblk, range)?;
     } else {
         let extent = Extent { block: lblk, len: range.len, start: range.start, unwritten };
         insert(&mut Tree::writer(space, inode, st, h), extent)?;
     }
+    if owned {
+        return Ok(());
+    }
     install_blocks(space, h, range)?;
-    add_blocks(space, st, range.len.into())
+    add_blocks(space, st, blocks_in_clusters(&space.geo, range))
 }
 
 /// Credits of [`replace_extent`].
@@ -257,11 +266,12 @@ pub(crate) fn replace_extent(
     let end = lblk.saturating_add(range.len);
     // From the end of the range; they are freed once the new ones are there.
     let (mut old, mut at) = (Vec::new(), end);
-    let detached = detach_extents(space, h, inode, st, ((lblk, end), u32::MAX), &mut |_, range| {
-        at = at.saturating_sub(range.len);
-        old.push(Extent { block: at, len: range.len, start: range.start, unwritten: false });
-        Ok(())
-    });
+    let detached =
+        detach_extents(space, h, inode, st, ((lblk, end), u32::MAX), &mut |_, range, _| {
+            at = at.saturating_sub(range.len);
+            old.push(Extent { block: at, len: range.len, start: range.start, unwritten: false });
+            Ok(())
+        });
     let mapped = detached.and_then(|left| match left == lblk && at == lblk {
         true => install_extent(space, h, inode, st, lblk, range, false),
         false => Err(space.corrupt(Some(inode.ino), None, None, "an extent has moved")),
@@ -291,8 +301,10 @@ pub(crate) fn attach_extent(
     st: &mut InodeState,
     extent: Extent,
 ) -> Result<()> {
+    let range = Range { start: extent.start, len: extent.len };
+    let owned = is_owned(space, inode, st, extent.block, range)?;
     insert(&mut Tree::writer(space, inode, st, h), extent)?;
-    add_blocks(space, st, extent.len.into())
+    if owned { Ok(()) } else { add_blocks(space, st, blocks_in_clusters(&space.geo, range)) }
 }
 
 /// Makes the first unwritten extent of `from..to` written (or the reverse), returns where to go
@@ -331,16 +343,17 @@ pub(crate) fn unmap_blocks(
 ) -> Result<u32> {
     if st.raw.i_flags & flags::EXTENTS == 0 {
         st.extent_cache.forget(from, to);
+        refuse_block_map(space, inode, st)?;
         return remove_from_map(space, h, inode, st, (from, to), credits);
     }
     let metadata = is_metadata(&st.raw);
-    detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, range| {
-        release_run(space, h, inode.ino, range, metadata)
+    detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, run, freed| {
+        release_run(space, h, inode.ino, (run, freed), metadata)
     })
 }
 
-/// As [`unmap_blocks`], for extents only: `release` gets the handle and each run instead of having
-/// it freed.
+/// As [`unmap_blocks`], for extents only: `release` gets the handle, each run and the clusters that
+/// go with it, instead of having these freed.
 ///
 /// # Errors
 /// As [`unmap_blocks`], and those of `release`.
@@ -350,16 +363,24 @@ pub(crate) fn detach_extents(
     inode: &Inode,
     st: &mut InodeState,
     ((from, to), credits): ((u32, u32), u32),
-    release: &mut dyn FnMut(&mut Handle, Range) -> Result<()>,
+    release: &mut dyn FnMut(&mut Handle, Range, Option<Range>) -> Result<()>,
 ) -> Result<u32> {
     st.extent_cache.forget(from, to);
     let cost = unmap_credits(space, st);
     let mut left = credits;
     let mut tree = Tree::writer(space, inode, st, h);
     remove(&mut tree, from, to, piece_max(space), &mut |tree, extent| {
-        let (space, h) = tree.change()?;
-        release(h, Range { start: extent.start, len: extent.len })?;
-        sub_blocks(space, tree.st, extent.len.into())?;
+        check_congruent(space, inode, extent.block, extent.start)?;
+        let freed = freed_with(tree, &space.geo, &extent)?;
+        let gone = freed.map_or(0, |freed| freed.len.into());
+        let run = Range { start: extent.start, len: extent.len };
+        let (_, h) = tree.change()?;
+        release(h, run, freed)?;
+        if gone < blocks_in_clusters(&space.geo, run) {
+            // The file keeps the blocks, and may get them again before this is durable.
+            tree.st.unwrote_tid = h.tid();
+        }
+        sub_blocks(space, tree.st, gone)?;
         left = left.saturating_sub(cost);
         Ok(left >= cost)
     })
@@ -371,20 +392,20 @@ pub(crate) fn is_metadata(raw: &disk::Inode) -> bool {
     !raw.is_file() || raw.has_flag(flags::EA_INODE)
 }
 
-/// Frees the blocks of a run that is no longer mapped.
+/// Frees what goes with a `run` that is no longer mapped.
 pub(crate) fn release_run(
     space: &Space,
     h: &mut Handle,
     ino: u32,
-    range: Range,
+    (run, freed): (Range, Option<Range>),
     metadata: bool,
 ) -> Result<()> {
     if metadata {
-        for block in range.start..range.start.saturating_add(range.len.into()) {
+        for block in run.start..run.start.saturating_add(run.len.into()) {
             h.forget(block)?;
         }
     }
-    free_blocks(space, h, ino, range)
+    freed.map_or(Ok(()), |freed| free_blocks(space, h, ino, freed))
 }
 
 /// Longest run that is freed at once, so that small groups do not need many credits.
@@ -399,8 +420,9 @@ pub(crate) fn unmap_credits(store: &Store, st: &InodeState) -> u32 {
     1 + 2 * groups + (map_depth(st) + 1) * 4
 }
 
-/// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look first.
-/// Install them with [`install_extent`] or release them with `Balloc::cancel`.
+/// Finds or allocates blocks for `lblk`, at most `want`, in memory, and says on whose account.
+/// `goal` overrides where to look first. Install them with [`install_extent`] or release them with
+/// `Balloc::cancel`.
 ///
 /// # Errors
 /// As `Balloc::allocate`.
@@ -411,7 +433,11 @@ pub(crate) fn allocate_blocks(
     (lblk, want): (u32, u32),
     source: Source,
     goal: Option<u64>,
-) -> Result<Range> {
+) -> Result<(Range, Source)> {
+    let want = match place_in_cluster(space, inode, st, (lblk, want))? {
+        Place::Owned(range) => return Ok((range, Source::Owned)),
+        Place::New(want) => want,
+    };
     let goal = match goal {
         Some(goal) => goal,
         None => find_goal(space, inode, st, lblk)?,
@@ -426,9 +452,12 @@ pub(crate) fn allocate_blocks(
         0
     };
     let life = inode.life();
-    let request = Request { owner: inode.ino, goal, want, source, file_blocks, life };
+    let skip = lblk & (space.geo.cluster_blocks() - 1);
+    let request = Request { owner: inode.ino, goal, want: skip + want, source, file_blocks, life };
     inode.may_have_window.store(true, Ordering::Release);
-    space.balloc.allocate(&*space.store, &request)
+    let taken = space.balloc.allocate(&*space.store, &request)?;
+    let range = Range { start: taken.start + u64::from(skip), len: want.min(taken.len - skip) };
+    Ok((range, source))
 }
 
 /// Allocates and maps one block of a directory (or long symlink) at `lblk`; the caller fills it
@@ -444,7 +473,7 @@ pub(crate) fn bmap_create(
     lblk: u32,
 ) -> Result<u64> {
     let source = space.balloc.unreserved();
-    let range = allocate_blocks(space, inode, st, (lblk, 1), source, None)?;
+    let (range, source) = allocate_blocks(space, inode, st, (lblk, 1), source, None)?;
     match install_extent(space, h, inode, st, lblk, range, false) {
         Ok(()) => Ok(range.start),
         Err(error) => {

@@ -27,14 +27,14 @@ impl GroupSource for Store {
     fn load_group(&self, group: u32) -> Result<RunMap> {
         let desc = group_desc(self, group)?;
         let bytes = block_bitmap(self, group, &desc)?;
-        let map = RunMap::from_bytes(&bytes, self.geo.group_blocks(group));
+        let map = RunMap::from_bytes(&bytes, self.geo.group_clusters(group));
         let (free, said) = (map.count_zeros(), desc.bg_free_blocks_count);
         if free != said {
             let text = format!("group {group} has {free} free blocks, its descriptor says {said}");
             return Err(self.corrupt(None, Some(desc.bg_block_bitmap), None, text));
         }
         for block in [desc.bg_block_bitmap, desc.bg_inode_bitmap, desc.bg_inode_table] {
-            if let Some((owner, bit)) = self.geo.block_group(block) {
+            if let Some((owner, bit)) = self.geo.block_bit(block) {
                 if owner == group && !bitmap::test(&bytes, bit) {
                     let text = format!("group {group}: its own metadata is marked free");
                     return Err(self.corrupt(None, Some(block), None, text));
@@ -45,8 +45,8 @@ impl GroupSource for Store {
     }
 }
 
-/// Marks blocks of one group as used or free: bitmap, counter, checksums. The one place where
-/// block bitmaps change.
+/// Marks blocks, or clusters, of one group as used or free: bitmap, counter, checksums. The one
+/// place where block bitmaps change.
 ///
 /// # Errors
 /// Corrupt if a bit is already as asked or the counter does not allow it; nothing is changed.
@@ -73,9 +73,10 @@ fn set_bits(
     } else {
         desc.bg_free_blocks_count.checked_add(len)
     };
-    let free = free.filter(|free| *free <= space.geo.group_blocks(group));
+    let free = free.filter(|free| *free <= space.geo.group_clusters(group));
     let (None, Some(free)) = (clash, free) else {
-        let block = space.geo.group_first_block(group) + u64::from(clash.unwrap_or(bit));
+        let within = u64::from(clash.unwrap_or(bit)) << space.geo.cluster_bits;
+        let block = space.geo.group_first_block(group) + within;
         let text = if used { "a free block is in use" } else { "a free block is freed again" };
         return Err(space.corrupt(None, Some(block), None, text));
     };
@@ -105,19 +106,20 @@ fn set_bits(
     })
 }
 
-/// Calls `each` with the group, bit and length of each part of a range.
+/// Calls `each` with the group, bit and length of each part of a range, its clusters whole.
 fn by_group(
-    store: &Store,
+    space: &Space,
     range: Range,
     mut each: impl FnMut(u32, u32, u32) -> Result<()>,
 ) -> Result<()> {
-    let (mut start, mut left) = (range.start, range.len);
+    let Range { mut start, len: mut left } = space.balloc.clusters_of(range);
     while left > 0 {
-        let Some((group, bit)) = store.geo.block_group(start) else {
+        let shape = &space.balloc.core.shape;
+        let Some((group, bit)) = shape.locate(start) else {
             let text = "a block lies outside of the groups";
-            return Err(store.corrupt(None, Some(start), None, text));
+            return Err(space.corrupt(None, Some(range.start), None, text));
         };
-        let part = left.min(store.geo.group_blocks(group).saturating_sub(bit)).max(1);
+        let part = left.min(shape.group_len(group).saturating_sub(bit)).max(1);
         each(group, bit, part)?;
         start += u64::from(part);
         left -= part;
@@ -125,7 +127,7 @@ fn by_group(
     Ok(())
 }
 
-/// Makes allocated blocks used on disk. Credits: two, for
+/// Makes allocated blocks, and what else is in their clusters, used on disk. Credits: two, for
 /// bitmap and descriptor.
 ///
 /// # Errors
@@ -134,8 +136,8 @@ pub(crate) fn install_blocks(space: &Space, h: &mut Handle, range: Range) -> Res
     by_group(space, range, |group, bit, len| set_bits(space, h, group, bit, len, true))
 }
 
-/// Frees blocks of inode `ino`: on disk in this transaction, in memory once it has committed.
-/// Credits: two for each group touched.
+/// Frees blocks of inode `ino`, and what else is in their clusters: on disk in this transaction, in
+/// memory once it has committed. Credits: two for each group touched.
 ///
 /// # Errors
 /// Corrupt for blocks that are free already, metadata, or outside of the volume.
@@ -146,12 +148,13 @@ pub(crate) fn free_blocks(space: &Space, h: &mut Handle, ino: u32, range: Range)
         space.balloc.core.ensure_loaded(group, &*space.store)?;
         set_bits(space, h, group, bit, len, false)
     })?;
-    space.balloc.core.reserve.freed(range.len.into());
-    hold_until_commit(space, h, ino, range);
+    let clusters = space.balloc.clusters_of(range);
+    space.balloc.core.reserve.freed(clusters.len.into());
+    hold_until_commit(space, h, ino, clusters);
     Ok(())
 }
 
-/// Files freed blocks under the handle's transaction; its commit makes them allocatable.
+/// Files freed clusters under the handle's transaction; its commit makes them allocatable.
 fn hold_until_commit(space: &Space, h: &mut Handle, ino: u32, range: Range) {
     if h.is_eager() {
         return hold_until_free(space, h, ino, range);
@@ -182,15 +185,15 @@ fn hold_until_commit(space: &Space, h: &mut Handle, ino: u32, range: Range) {
     let (freed, core) = (Arc::clone(&space.balloc.freed), Arc::clone(&space.balloc.core));
     let discard = space.balloc.discard && space.dev.geometry().discard;
     let dev = discard.then(|| Arc::clone(&space.dev));
-    let block_bits = space.geo.block_bits;
+    let cluster_bits = space.balloc.core.shape.block_bits;
     h.on_commit(Box::new(move || {
         let ranges = freed.lock().get_mut(&tid).map(std::mem::take).unwrap_or_default();
         for range in ranges {
             if let Some(dev) = &dev {
                 let origin = Origin::new(Kind::Metadata, false);
-                let bytes = u64::from(range.len) << block_bits;
+                let bytes = u64::from(range.len) << cluster_bits;
                 // Only advice: a device that cannot do it keeps working.
-                let _ = dev.discard(range.start << block_bits, bytes, origin);
+                let _ = dev.discard(range.start << cluster_bits, bytes, origin);
             }
             core.give(range);
             core.reserve.committed(range.len.into());
@@ -209,20 +212,21 @@ fn hold_until_free(space: &Space, h: &mut Handle, ino: u32, range: Range) {
     let core = Arc::clone(&space.balloc.core);
     let discard = space.balloc.discard && space.dev.geometry().discard;
     let dev = discard.then(|| Arc::clone(&space.dev));
-    let block_bits = space.geo.block_bits;
+    let cluster_bits = space.balloc.core.shape.block_bits;
     let give = Box::new(move || {
         for range in held.end(free) {
             if let Some(dev) = &dev {
                 let origin = Origin::new(Kind::Metadata, false);
-                let bytes = u64::from(range.len) << block_bits;
+                let bytes = u64::from(range.len) << cluster_bits;
                 // Only advice: a device that cannot do it keeps working.
-                let _ = dev.discard(range.start << block_bits, bytes, origin);
+                let _ = dev.discard(range.start << cluster_bits, bytes, origin);
             }
             core.give(range);
             core.reserve.committed(range.len.into());
         }
     });
-    h.on_free(range.start, range.len.into(), give);
+    let blocks = space.balloc.blocks_of(range);
+    h.on_free(blocks.start, blocks.len.into(), give);
 }
 
 /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are

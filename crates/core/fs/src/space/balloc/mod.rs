@@ -13,6 +13,10 @@
 //!   freed blocks:  bits cleared in the handle; in memory they stay taken until it has committed
 //! ```
 //!
+//! With `bigalloc` everything below this file counts clusters (`Shape`, `Range`, accounts, maps),
+//! and [`Balloc`] turns blocks into clusters and back. Which block of a cluster a file block gets
+//! is the business of `map/extents/clusters.rs`.
+//!
 //! `allocate` changes nothing that a transaction could carry: a crash before `install` leaves the
 //! blocks free, and no committed metadata points to data that is not written.
 //! Tested in `space/balloc/tests.rs` (model) and `tests/it/space.rs` (images).
@@ -37,7 +41,7 @@ use syncline_base::lockrank::Mutex;
 use syncline_jbd2::Tid;
 use syncline_ondisk::{Geometry, Superblock};
 
-use self::core::{Core, GroupSource};
+use self::core::{Core, GroupSource, RANGE_BLOCKS_MAX};
 use self::goal::{AllocPolicy, LinuxPolicy, Shape};
 use self::held::Held;
 use self::hot::{Asked, HotZones};
@@ -56,6 +60,8 @@ pub use self::reserve::SpaceCounts;
 /// The block allocator of a volume.
 pub(crate) struct Balloc {
     core: Arc<Core>,
+    /// log2 of the blocks of a cluster.
+    cluster_bits: u32,
     /// One lock per group: bits, counter and checksums of a group change together.
     install_locks: Vec<Mutex<()>>,
     /// Blocks freed by transactions that have not committed.
@@ -96,6 +102,7 @@ impl Balloc {
         };
         Balloc {
             core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count >> geo.cluster_bits, policy)),
+            cluster_bits: geo.cluster_bits,
             install_locks: (0..geo.group_count).map(|_| Mutex::new(ranks::BITMAP, ())).collect(),
             freed: Arc::new(Mutex::new(ranks::FREED_BLOCKS, BTreeMap::new())),
             held: Arc::default(),
@@ -104,13 +111,45 @@ impl Balloc {
         }
     }
 
-    /// Promises `blocks` to delayed data; every block of it can be allocated later.
+    /// The clusters that hold any block of a range: a range of the allocator proper.
+    fn clusters_of(&self, blocks: Range) -> Range {
+        let start = blocks.start >> self.cluster_bits;
+        let end = blocks.start + u64::from(blocks.len);
+        // No more of them than blocks.
+        Range { start, len: (end.div_ceil(1 << self.cluster_bits) - start) as u32 }
+    }
+
+    /// All blocks of these clusters. `Core` hands out a run of blocks or one cluster at most.
+    fn blocks_of(&self, clusters: Range) -> Range {
+        let Range { start, len } = clusters;
+        Range { start: start << self.cluster_bits, len: len << self.cluster_bits }
+    }
+
+    /// Promises `blocks` to delayed data; every block of it can be allocated later. A cluster
+    /// counts as one, here and in the accounts.
     ///
     /// # Errors
     /// [`crate::FsError::NoSpace`]. Blocks may be waiting for a commit: see
     /// [`install::wait_for_freed_blocks`].
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
         self.core.reserve.reserve(blocks, self.privileged)
+    }
+
+    /// True if write-back of what is promised could need more clusters for nodes of extent trees
+    /// than are left. A node takes a cluster, of which a volume has few: the pool alone does not
+    /// do, as it does where a node takes a block.
+    pub(crate) fn is_crowded(&self) -> bool {
+        if self.cluster_bits == 0 {
+            return false;
+        }
+        let (counts, shape) = (self.core.reserve.counts(), &self.core.shape);
+        let (cluster_blocks, block_bits) =
+            (1 << self.cluster_bits, shape.block_bits - self.cluster_bits);
+        // A cluster gets an extent in every second block at most, and a split leaves half of the
+        // entries of a node, of 12 bytes each. It may need a node if it gets one extent.
+        let nodes = 1 + (12_u64 * cluster_blocks >> block_bits);
+        let (free, promised) = (counts.free.saturating_sub(counts.pending), counts.delayed);
+        promised > 0 && promised.saturating_mul(nodes) > free
     }
 
     /// Takes back a promise of [`Balloc::reserve`].
@@ -123,19 +162,33 @@ impl Balloc {
         Source::Free { privileged: self.privileged }
     }
 
-    /// Takes blocks in memory; at most `request.want`, consecutive, inside one group.
+    /// Takes blocks in memory; at most `request.want` and the rest of their clusters, consecutive,
+    /// inside one group.
     ///
     /// # Errors
     /// [`crate::FsError::NoSpace`] (never for [`Source::Reserved`] within its promise); I/O and
     /// corruption from loading a bitmap.
     pub(crate) fn allocate(&self, groups: &dyn GroupSource, request: &Request) -> Result<Range> {
-        self.core.allocate(groups, request)
+        let bits = self.cluster_bits;
+        // A run of clusters is no longer than one of blocks may be, unless it is one cluster.
+        let most = (RANGE_BLOCKS_MAX >> bits).max(1);
+        let clusters = Request {
+            goal: request.goal >> bits,
+            want: request.want.div_ceil(1 << bits).min(most),
+            file_blocks: request.file_blocks.div_ceil(1 << bits),
+            ..*request
+        };
+        self.core.allocate(groups, &clusters).map(|range| self.blocks_of(range))
     }
 
     /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
     /// to the log in the handle that installs them (`held.rs`); none outside of the zones for a
-    /// file that belongs into one.
+    /// file that belongs into one. None in clusters, since the file may have the cluster of the
+    /// freed one's other blocks by now.
     pub(crate) fn claim(&self, ino: u32, life: Lifetime, want: u32) -> Option<(Range, Source)> {
+        if self.cluster_bits > 0 {
+            return None;
+        }
         let (free, range) = self.held.claim(ino, want)?;
         let outside = life.is_hot() && !self.life_at(range.start).is_hot();
         if outside && self.core.policy().has_zones() && self.held.cancel(free, range) {
@@ -147,7 +200,9 @@ impl Balloc {
 
     /// Undoes an allocation that was not installed. [`Source::Reserved`] is promised again.
     pub(crate) fn cancel(&self, range: Range, source: Source) {
+        let range = self.clusters_of(range);
         match source {
+            Source::Owned => {}
             Source::Held { free } if self.held.cancel(free, range) => {
                 self.core.reserve.unclaim(range.len.into());
             }
@@ -158,13 +213,16 @@ impl Balloc {
 
     /// Returns the block that the policy prefers.
     pub(crate) fn goal(&self, wish: &Wish) -> u64 {
-        self.core.policy().goal(&self.core.shape, wish)
+        let bits = self.cluster_bits;
+        let near = wish.near.map(|(lblk, pblk)| (lblk >> bits, pblk >> bits));
+        let wish = Wish { lblk: wish.lblk >> bits, near, ..*wish };
+        self.core.policy().goal(&self.core.shape, &wish) << bits
     }
 
     /// The lifetime of the files around a block: a zone holds files that are updated often.
     pub(crate) fn life_at(&self, block: u64) -> Lifetime {
         let (core, shape) = (&self.core, &self.core.shape);
-        let kept = shape.locate(block).is_some_and(|(group, bit)| {
+        let kept = shape.locate(block >> self.cluster_bits).is_some_and(|(group, bit)| {
             let kept = core.policy().kept_for_hot(shape, group, u64::MAX);
             kept.is_some_and(|(from, to)| (from..to).contains(&bit))
         });

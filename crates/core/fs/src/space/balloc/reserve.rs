@@ -20,6 +20,8 @@ use crate::ranks;
 
 /// Upper bound of the pool for metadata at write-back, in blocks (`ext4_calculate_resv_clusters`).
 const POOL_BLOCKS_MAX: u64 = 4096;
+/// Lower bound: a new tree and its splits, on a volume of few large clusters.
+const POOL_BLOCKS_MIN: u64 = 8;
 
 /// On whose account blocks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) enum Source {
         /// The free it is from.
         free: u64,
     },
+    /// None: they are in a cluster that the file has.
+    Owned,
     /// Anything else that was not reserved before.
     Free {
         /// True if root's share may be used.
@@ -47,7 +51,7 @@ struct Counts {
     pending: u64,
 }
 
-/// Numbers for `statfs`, in blocks.
+/// Numbers for `statfs`, in blocks; with `bigalloc` in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceCounts {
     /// `f_bfree`: free blocks less those promised to delayed data.
@@ -70,7 +74,8 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// `free` is the sum of `bg_free_blocks_count`, `root` is `s_r_blocks_count`.
     pub(crate) fn new(blocks_count: u64, free: u64, root: u64) -> Reserve {
-        let pool = (blocks_count / 50).min(POOL_BLOCKS_MAX);
+        let least = POOL_BLOCKS_MIN.min(blocks_count / 8);
+        let pool = (blocks_count / 50).clamp(least, POOL_BLOCKS_MAX);
         let counts = Counts { free, delayed: 0, pending: 0 };
         Reserve { counts: Mutex::new(ranks::RESERVE, counts), pool, root }
     }
@@ -108,8 +113,8 @@ impl Reserve {
         let mut counts = self.counts.lock();
         let left = match source {
             Source::Reserved => counts.delayed.min(counts.free),
-            // Claimed, not drawn.
-            Source::Held { .. } => 0,
+            // Claimed, or the file's, and not drawn.
+            Source::Held { .. } | Source::Owned => 0,
             Source::Metadata => counts.free.saturating_sub(counts.delayed),
             Source::Free { privileged } => {
                 counts.free.saturating_sub(counts.delayed + self.kept_back(privileged))

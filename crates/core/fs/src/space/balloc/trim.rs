@@ -36,21 +36,23 @@ impl crate::Volume {
         if !space.dev.geometry().discard {
             return Err(FsError::NotSupported("the device has no discard".into()));
         }
-        let (bits, geo) = (space.geo.block_bits, &space.geo);
+        // In clusters.
+        let shape = &space.balloc.core.shape;
+        let bits = shape.block_bits;
         let least = (least_bytes >> bits).max(1);
         let blocks = (range.end.saturating_sub(range.start)) >> bits;
         let first = range.start >> bits;
-        if least > u64::from(geo.blocks_per_group) || first >= geo.blocks_count || blocks == 0 {
+        if least > u64::from(shape.blocks_per_group) || first >= shape.blocks_count || blocks == 0 {
             return Err(FsError::invalid(
                 "a range outside of the volume, or runs longer than a group",
             ));
         }
-        let end = first.saturating_add(blocks).min(geo.blocks_count);
-        let first = first.max(u64::from(geo.first_data_block));
+        let end = first.saturating_add(blocks).min(shape.blocks_count);
+        let first = first.max(shape.first_data_block);
         let mut discarded = 0;
-        for group in 0..geo.group_count {
-            let start = geo.group_first_block(group);
-            let len = u64::from(geo.group_blocks(group));
+        for group in 0..shape.groups {
+            let start = shape.group_start(group);
+            let len = u64::from(shape.group_len(group));
             let part = first.max(start)..end.min(start + len);
             if part.start < part.end {
                 // Within a group, whose blocks are counted in 32 bits.
@@ -70,7 +72,7 @@ fn trim_group(space: &Space, group: u32, part: Bytes<u32>, least: u32) -> Result
         at = run.end;
         discarded += core.aside(group, run, |range| {
             let origin = Origin::new(Kind::Metadata, false);
-            let bits = space.geo.block_bits;
+            let bits = core.shape.block_bits;
             let bytes = u64::from(range.len) << bits;
             space.dev.discard(range.start << bits, bytes, origin)?;
             Ok::<u64, FsError>(range.len.into())
