@@ -162,7 +162,7 @@
 //! - With the option `log=packed` only this crate recovers the image until it is closed.
 //! - A device that acknowledges a flush and loses the data breaks every promise here.
 //! - Images with compression, external journals or unknown features are refused. Those with
-//!   encryption (without keys), bigalloc, quotas, projects, MMP or shared blocks can only be read;
+//!   encryption (without keys), quotas, projects, MMP or shared blocks can only be read;
 //!   quotas are not checked.
 //! - With `isolate` an append of more than 1 MiB is several appends.
 //! - The crates `syncline-fs`, `syncline-device` and below are parts of this one. Their own

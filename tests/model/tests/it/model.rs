@@ -71,7 +71,8 @@ fn clusters(
 
 /// Every kind of run: block sizes, a cache that evicts all the time, volumes that get full of
 /// blocks or of inodes, an orphan file, old formats, lazy times, a log that wraps, data and values
-/// in inodes, clusters; with `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
+/// in inodes, clusters; with `sync=eager`, some of them with `log=packed`, and some with
+/// `sync=ordered`.
 fn configs() -> Vec<ModelConfig> {
     vec![
         config("4k", 4096, 64, |_| {}),

@@ -117,8 +117,8 @@ impl Engine for Periodic {
     }
 
     fn target(&self, files: &Files, inode: &Inode) -> Result<Target> {
-        // Blocks whose extents became unwritten since the last sync point hold data in it, and so do
-        // those that left the file without their cluster.
+        // Blocks whose extents became unwritten since the last sync point hold data in it, and so
+        // do those that left the file without their cluster.
         let unwrote = files.journal()?.needs_commit(inode.state.read().unwrote_tid);
         Ok(if unwrote { Target::Home } else { Target::NewRuns })
     }
