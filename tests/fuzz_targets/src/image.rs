@@ -19,6 +19,8 @@ const FEATURES: [&str; 3] = ["^metadata_csum", "^metadata_csum,^extent,^64bit", 
 const BLOCK: u64 = 1024;
 /// First byte from which on an input changes an image of [`features_base`].
 const OF_FEATURES_MIN: usize = 0xf0;
+/// As [`OF_FEATURES_MIN`], of the one with clusters that can be written.
+const OF_CLUSTERS_MIN: usize = 0xf8;
 /// Most changes of one input.
 const CHANGES_MAX: usize = 64;
 /// Most inodes that are looked at, and names of a directory.
@@ -74,7 +76,7 @@ fn bases() -> &'static [(MemoryDevice, Vec<u64>)] {
         let kinds = FEATURES.iter().flat_map(|features| [(features, false), (features, true)]);
         let written = kinds.map(|(features, clean)| base(features, clean));
         let inline = ["inline_data,ea_inode,^metadata_csum", "inline_data,^metadata_csum"];
-        let features = [("encrypt,bigalloc,", Some(4096)), ("", None)];
+        let features = [("bigalloc,", Some(4096)), ("encrypt,bigalloc,", Some(4096)), ("", None)];
         let made = inline.map(inline_base).into_iter().chain(features.map(features_base));
         written.chain(made).map(with_blocks).collect()
     })
@@ -101,8 +103,8 @@ fn inline_base(features: &str) -> MemoryDevice {
     MemoryDevice::load(image.path()).expect("an image that was just made")
 }
 
-/// An image with a sealed file and a directory that folds case. With `more` features, such as
-/// clusters, it can only be read, and one directory is encrypted as far as its flag says.
+/// An image with a sealed file and a directory that folds case, and `more` features. With `encrypt`
+/// it can only be read, and one directory is encrypted as far as its flag says.
 fn features_base((more, cluster_size_bytes): (&str, Option<u32>)) -> MemoryDevice {
     let source = tempfile::tempdir_in(scratch_dir()).expect("a scratch directory");
     for dir in ["folds", "secret"] {
@@ -125,7 +127,8 @@ fn features_base((more, cluster_size_bytes): (&str, Option<u32>)) -> MemoryDevic
     let image = mkfs(&spec);
     let seal = Seal { block_bytes: 1024, ..Seal::usual() };
     seal.add(image.path(), "sealed", &[9; 70_000], BLOCK as usize);
-    let encrypts = if more.is_empty() { "" } else { "sif secret flags 0x80800\n" };
+    let is_secret = more.contains("encrypt");
+    let encrypts = if is_secret { "sif secret flags 0x80800\n" } else { "" };
     let _ = debugfs(image.path(), &format!("sif folds flags 0x40080000\n{encrypts}"));
     MemoryDevice::load(image.path()).expect("an image that was just made")
 }
@@ -145,10 +148,11 @@ fn with_blocks(device: MemoryDevice) -> (MemoryDevice, Vec<u64>) {
 pub(crate) fn feed(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let bases = bases();
-    // The last two images came later: inputs keep theirs.
+    // The last three images came later: inputs keep theirs.
     let nr = match usize::from(bytes.u8()) {
+        OF_CLUSTERS_MIN.. => bases.len() - 3,
         nr @ OF_FEATURES_MIN.. => bases.len() - 1 - nr % 2,
-        nr => nr % (bases.len() - 2),
+        nr => nr % (bases.len() - 3),
     };
     let (device, used) = &bases[nr];
     let image = device.snapshot();
