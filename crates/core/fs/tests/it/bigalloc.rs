@@ -6,7 +6,7 @@ use std::sync::Arc;
 use syncline_device::MemoryDevice;
 use syncline_fs::{FallocateMode, FsError, RenameFlags, Volume, XattrFlags};
 use syncline_testkit::{
-    Compare, DirTree, ImageSpec, KernelMount, LoopDevice, Need, TreeManifest, TreeOptions,
+    Compare, DirTree, ImageSpec, KernelMount, LoopDevice, Need, Random, TreeManifest, TreeOptions,
     TreeSink, apply, e2fsck_clean, gen_changes, gen_tree, require,
 };
 
@@ -132,8 +132,8 @@ fn zero_in(model: &mut Vec<u8>, at: usize, len: usize, grow: bool) {
 }
 
 /// One operation on a file and on its model.
-fn change(vol: &Volume, nr: usize, model: &mut Vec<u8>, seed: u64) {
-    let mut random = random(seed);
+fn change(vol: &Volume, nr: usize, model: &mut Vec<u8>, random: &mut Random) {
+    let seed = random.below(1 << 40);
     let root = vol.root().unwrap();
     let name = format!("f{nr}");
     let file = vol.lookup(&root, name.as_bytes()).unwrap();
@@ -204,17 +204,18 @@ fn files_in_clusters_keep_their_contents() {
     }
     for (sizes, sync) in RATIOS.iter().flat_map(|sizes| [(sizes, "ordered"), (sizes, "eager")]) {
         let mut models = vec![Vec::new(); FILES];
+        let mut random = random(u64::from(sizes.0 + sizes.1));
         let bed = Bed::new(&with_ratio(*sizes, 96), 0);
-        for round in 0..3_u64 {
+        for round in 0..3 {
             let what = format!("{sizes:?}, {sync}, round {round}");
             let vol = bed.mount(&format!("sync={sync},cache=1M"));
             let root = vol.root().unwrap();
             for nr in (0..FILES).filter(|_| round == 0) {
                 vol.create(&root, format!("f{nr}").as_bytes(), &owner()).unwrap();
             }
-            for step in 0..150_u64 {
-                let nr = (step % FILES as u64) as usize;
-                change(&vol, nr, &mut models[nr], round << 32 | step);
+            for _ in 0..150 {
+                let nr = random.index(FILES);
+                change(&vol, nr, &mut models[nr], &mut random);
             }
             for (nr, model) in models.iter().enumerate() {
                 let file = vol.resolve(&format!("f{nr}")).unwrap();
@@ -353,8 +354,12 @@ fn a_cluster_goes_with_its_last_block() {
         vol.getattr(&file).blocks
     };
     let free = vol.statfs().blocks_free;
+    vol.truncate(&file, 100 * 1024).unwrap();
     vol.write(&file, 5 * 1024, &[1; 1024]).unwrap();
+    vol.write(&file, 7 * 1024, &[9; 1024]).unwrap();
     assert_eq!(vol.getattr(&file).blocks, sectors(1), "delayed");
+    vol.fallocate(&file, FallocateMode::PunchHole, 7 * 1024, 1024).unwrap();
+    assert_eq!(vol.getattr(&file).blocks, sectors(1), "the promise of the other block");
     vol.write(&file, 9 * 1024, &[2; 1024]).unwrap();
     vol.write(&file, 30 * 1024, &[3; 3 * 1024]).unwrap();
     assert_eq!(taken(), sectors(3));

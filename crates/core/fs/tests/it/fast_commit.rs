@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
@@ -267,6 +268,64 @@ fn fast_commits_of_data_in_inodes_are_applied() {
             .unwrap_or_else(|said| panic!("{steps} steps, {report:?}: {said}"));
         assert!(steps > 1 || report.fast_commits > 0, "{report:?}");
     }
+}
+
+/// Parts of clusters come and go, and with the last part the cluster. A cluster has 16 blocks.
+const STEPS_IN_CLUSTERS: &[fn(&Path)] = &[
+    |at| write_at(at.join("new"), b'a', 3, 1),
+    |at| write_at(at.join("new"), b'b', 7, 30),
+    |at| write_at(at.join("new"), b'c', 1, 1),
+    |at| punch(at.join("new"), 3, 2),
+    |at| punch(at.join("new"), 20, 20),
+    |at| punch(at.join("new"), 0, 18),
+    |at| write_at(at.join("new"), b'd', 17, 3),
+    |at| write_at(at.join("old1"), b'e', 60, 9),
+    |at| write_at(at.join("old1"), b'f', 40, 21),
+    |at| cut(at.join("old1"), 41),
+    |at| punch(at.join("old1"), 0, 40),
+    |at| write_at(at.join("old1"), b'g', 47, 2),
+    |at| cut(at.join("old2"), 0),
+    |at| write_at(at.join("old2"), b'h', 5, 20),
+    |at| std::fs::remove_file(at.join("old1")).unwrap(),
+    |at| write_at(at.join("other"), b'i', 9, 40),
+];
+
+/// Writes blocks of a file and syncs it.
+fn write_at(path: impl AsRef<Path>, byte: u8, first: usize, blocks: usize) {
+    let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
+    let file = file.unwrap();
+    file.write_all_at(&vec![byte; blocks * BLOCK], (first * BLOCK) as u64).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Makes a hole of blocks of a file.
+fn punch(path: impl AsRef<Path>, first: usize, blocks: usize) {
+    let place = [first, blocks].map(|blocks| (blocks * BLOCK).to_string());
+    let args = ["-p", "-o", &place[0], "-l", &place[1]];
+    let ran = Command::new("fallocate").args(args).arg(path.as_ref()).status();
+    assert!(ran.unwrap().success());
+}
+
+/// Cuts a file to so many blocks.
+fn cut(path: impl AsRef<Path>, blocks: usize) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len((blocks * BLOCK) as u64).unwrap();
+}
+
+#[test]
+fn fast_commits_in_clusters_are_applied() {
+    let mut applied = 0;
+    for all in [STEPS, STEPS_IN_CLUSTERS] {
+        for steps in 1..=all.len() {
+            let Some(crashed) = made_here(",bigalloc", &all[..steps]) else { return };
+            let (seen, report) = recovered(&crashed.image, true, true)
+                .unwrap_or_else(|said| panic!("{steps} steps: {said}"));
+            same(&seen, crashed.states.last().unwrap())
+                .unwrap_or_else(|said| panic!("{steps} steps, {report:?}: {said}"));
+            applied += report.fast_commits;
+        }
+    }
+    assert!(applied > 100, "{applied}");
 }
 
 #[test]
