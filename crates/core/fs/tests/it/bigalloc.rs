@@ -202,11 +202,12 @@ fn files_in_clusters_keep_their_contents() {
     if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
         return;
     }
-    for (sizes, sync) in RATIOS.iter().flat_map(|sizes| [(sizes, "ordered"), (sizes, "eager")]) {
+    let modes = ["ordered", "eager,alloc=hot_zones", "periodic,alloc=lifetime"];
+    for (sizes, sync) in RATIOS.iter().flat_map(|sizes| modes.map(|mode| (sizes, mode))) {
         let mut models = vec![Vec::new(); FILES];
         let mut random = random(u64::from(sizes.0 + sizes.1));
         let bed = Bed::new(&with_ratio(*sizes, 96), 0);
-        for round in 0..3 {
+        for round in 0..2 {
             let what = format!("{sizes:?}, {sync}, round {round}");
             let vol = bed.mount(&format!("sync={sync},cache=1M"));
             let root = vol.root().unwrap();

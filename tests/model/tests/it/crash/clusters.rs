@@ -43,11 +43,11 @@ fn other_workloads_in_clusters() {
         return;
     }
     for (mount, sizes) in MOUNTS.into_iter().zip(SIZES.into_iter().cycle()) {
-        let ground = Ground::new(&spec(sizes, ""), mount);
-        crash_test_on(name, &ground, workloads::allocated_ahead);
-        crash_test_on(name, &ground, workloads::reallocation);
-        crash_test_on(name, &ground, workloads::orphans);
+        crash_test_on(name, &Ground::new(&spec(sizes, ""), mount), workloads::allocated_ahead);
     }
+    let ground = |mount| Ground::new(&spec((1024, 4), ",orphan_file"), mount);
+    crash_test_on(name, &ground("sync=ordered"), workloads::orphans);
+    crash_test_on(name, &ground("sync=eager"), workloads::reallocation);
 }
 
 #[test]
