@@ -86,7 +86,7 @@ pub(crate) fn first_block_behind(store: &Store, size: u64) -> u32 {
 /// it is on its way to the device.
 pub(crate) fn drop_pages(inodes: &Inodes, inode: &Inode, st: &mut InodeState, from: u64, to: u64) {
     let dropped = inode.pages.lock().remove_range(&inodes.pages, from, to) as u64;
-    forget_delayed(inodes, inode, st, (from, to), dropped);
+    forget_delayed(inodes, st, (from, to), dropped);
 }
 
 /// Gives up every page of an inode that leaves the inode cache. It has nothing dirty, or what

@@ -83,10 +83,10 @@ impl Need {
     }
 }
 
-/// Gives back what `dropped` delayed pages of `from..to`, which are gone, had promised.
+/// Gives back what `dropped` delayed pages of `from..to`, which are gone, had promised. No other
+/// block of a cluster with an edge is delayed (`place_edges`).
 pub(crate) fn forget_delayed(
     space: &Space,
-    inode: &Inode,
     st: &mut InodeState,
     (from, to): (u64, u64),
     dropped: u64,
@@ -95,16 +95,10 @@ pub(crate) fn forget_delayed(
         None if space.geo.cluster_bits > 0 => 0,
         None => dropped,
         Some(set) => {
-            let (bits, tree) = (space.geo.cluster_bits, inode.pages.lock());
-            let in_use = |cluster: u32| {
-                let (first, end) = (u64::from(cluster) << bits, u64::from(cluster) + 1 << bits);
-                let whole = from <= first && end <= to;
-                !whole && (first..end).any(|lblk| tree.is_delalloc(lblk))
-            };
+            let bits = space.geo.cluster_bits;
             let first = u32::try_from(from >> bits).unwrap_or(u32::MAX);
             let end = u32::try_from(to.div_ceil(1 << bits)).unwrap_or(u32::MAX);
-            let unused: Vec<u32> =
-                set.range(first..end.max(first)).copied().filter(|at| !in_use(*at)).collect();
+            let unused: Vec<u32> = set.range(first..end.max(first)).copied().collect();
             unused.iter().filter(|at| set.remove(at)).count() as u64
         }
     };
