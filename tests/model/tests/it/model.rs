@@ -74,7 +74,7 @@ fn clusters(
 /// in inodes, clusters; with `sync=eager`, some of them with `log=packed`, and some with
 /// `sync=ordered`.
 fn configs() -> Vec<ModelConfig> {
-    vec![
+    let mut all = vec![
         config("4k", 4096, 64, |_| {}),
         config("1k", 1024, 32, |_| {}),
         config("2k", 2048, 48, |c| c.spec.features = "orphan_file".to_owned()),
@@ -132,6 +132,15 @@ fn configs() -> Vec<ModelConfig> {
             c.spec.features = "inline_data".to_owned();
             (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
         }),
+        config("plain", 4096, 48, |c| c.spec.features = "^metadata_csum,^64bit".to_owned()),
+    ];
+    all.extend(in_clusters());
+    all
+}
+
+/// Those of them in clusters.
+fn in_clusters() -> [ModelConfig; 5] {
+    [
         clusters("clusters", (4096, 16), 256, |_| {}),
         clusters("clusters-of-two", (1024, 2), 48, |c| c.mount.log = LogFormat::Packed),
         clusters("clusters-ordered", (1024, 16), 64, |c| {
@@ -146,7 +155,6 @@ fn configs() -> Vec<ModelConfig> {
             (c.ops.fill, c.ops.reach_bytes) = (true, 4 << 20);
             c.mount.sync = SyncMode::Ordered;
         }),
-        config("plain", 4096, 48, |c| c.spec.features = "^metadata_csum,^64bit".to_owned()),
     ]
 }
 

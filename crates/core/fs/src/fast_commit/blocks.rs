@@ -30,7 +30,9 @@ use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
 use crate::map::extents::clusters::{Place, blocks_in_clusters, place_in_cluster};
 use crate::map::extents::search::map_blocks;
-use crate::map::extents::volume::{attach_extent, detach_extents, map_credits, unmap_credits};
+use crate::map::extents::volume::{
+    Gone, attach_extent, detach_extents, map_credits, unmap_credits,
+};
 use crate::names::Names;
 use crate::space::balloc::Range;
 use crate::space::balloc::install::{free_blocks, install_blocks};
@@ -287,12 +289,12 @@ impl Replay<'_> {
                 &inode,
                 &mut st,
                 ((from, to), credits),
-                &mut |h: &mut Handle, run, gone| {
+                &mut |h: &mut Handle, Gone { run, freed }| {
                     check_file_blocks(names, ino, run.start, run.len.into())?;
                     if is_metadata {
                         forget(h, run)?;
                     }
-                    gone.into_iter().for_each(|gone| unowned.add(gone));
+                    freed.into_iter().for_each(|freed| unowned.add(freed));
                     Ok(())
                 },
             );

@@ -71,6 +71,7 @@ pub(crate) struct InodeState {
     /// Blocks reserved by delayed allocation; with `bigalloc` clusters.
     pub(crate) reserved_blocks: u64,
     /// These clusters (`inode/delayed.rs`): `None` while there are none, as in most inodes.
+    #[allow(clippy::box_collection, reason = "a pointer is smaller than an empty set")]
     pub(crate) delayed_clusters: Option<Box<BTreeSet<u32>>>,
     /// Transaction that fsync must wait for.
     pub(crate) sync_tid: Tid,

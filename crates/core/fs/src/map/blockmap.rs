@@ -20,7 +20,7 @@ use syncline_ondisk::extent::Extent;
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
 use crate::map::extents::volume::{
-    add_blocks, is_metadata, new_metadata_block, release_run, sub_blocks, unmap_credits,
+    Gone, add_blocks, is_metadata, new_metadata_block, release_run, sub_blocks, unmap_credits,
 };
 use crate::space::Space;
 use crate::space::balloc::Range;
@@ -266,7 +266,13 @@ impl Unmap<'_> {
         })?;
         let metadata = is_metadata(&self.st.raw);
         for run in &runs {
-            release_run(self.space, self.h, self.inode.ino, (*run, Some(*run)), metadata)?;
+            release_run(
+                self.space,
+                self.h,
+                self.inode.ino,
+                Gone { run: *run, freed: Some(*run) },
+                metadata,
+            )?;
             sub_blocks(self.space, self.st, run.len.into())?;
         }
         // A run of 32-bit pointers is at most one table long and touches two groups or, with small

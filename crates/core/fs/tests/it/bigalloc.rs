@@ -219,7 +219,7 @@ fn files_in_clusters_keep_their_contents() {
                 change(&vol, nr, &mut models[nr], &mut random);
             }
             for (nr, model) in models.iter().enumerate() {
-                let file = vol.resolve(&format!("f{nr}")).unwrap();
+                let file = vol.resolve(format!("f{nr}")).unwrap();
                 assert_same(&contents(&vol, &file), model, &format!("{what}: f{nr}"));
             }
             vol.unmount().unwrap();
@@ -332,7 +332,7 @@ fn the_rest_of_a_cluster_is_never_read() {
         drop(vol);
         let vol = crashed.mount(&format!("sync={sync}"));
         for (nr, model) in models.iter().enumerate() {
-            let file = vol.resolve(&format!("f{nr}")).unwrap();
+            let file = vol.resolve(format!("f{nr}")).unwrap();
             assert_same(&contents(&vol, &file), model, &format!("{sync}, crashed: f{nr}"));
         }
         vol.unmount().unwrap();

@@ -114,7 +114,7 @@ pub(crate) fn is_owned(
 pub(crate) fn blocks_in_clusters(geo: &Geometry, range: Range) -> u64 {
     let mask = u64::from(geo.cluster_blocks()) - 1;
     let end = range.start + u64::from(range.len);
-    (end + mask & !mask) - (range.start & !mask)
+    ((end + mask) & !mask) - (range.start & !mask)
 }
 
 /// The blocks that go with an extent that was just removed: the clusters of which nothing is mapped
@@ -132,7 +132,7 @@ pub(super) fn freed_with<R: NodeReader>(
     if mask == 0 {
         return Ok(Some(Range { start: gone.start, len: gone.len }));
     }
-    let (mut from, mut to) = (first & !mask, end + mask & !mask);
+    let (mut from, mut to) = (first & !mask, (end + mask) & !mask);
     let Some(mut start) = gone.start.checked_sub(first - from) else { return Ok(None) };
     let mapped = |from: u64, to: u64| match u32::try_from(from) {
         Ok(at) if from < to => Ok(first_mapped(reader, at, to)?.is_some()),

@@ -266,12 +266,12 @@ pub(crate) fn replace_extent(
     let end = lblk.saturating_add(range.len);
     // From the end of the range; they are freed once the new ones are there.
     let (mut old, mut at) = (Vec::new(), end);
-    let detached =
-        detach_extents(space, h, inode, st, ((lblk, end), u32::MAX), &mut |_, range, _| {
-            at = at.saturating_sub(range.len);
-            old.push(Extent { block: at, len: range.len, start: range.start, unwritten: false });
-            Ok(())
-        });
+    let mut keep = |_: &mut Handle, Gone { run, .. }: Gone| {
+        at = at.saturating_sub(run.len);
+        old.push(Extent { block: at, len: run.len, start: run.start, unwritten: false });
+        Ok(())
+    };
+    let detached = detach_extents(space, h, inode, st, ((lblk, end), u32::MAX), &mut keep);
     let mapped = detached.and_then(|left| match left == lblk && at == lblk {
         true => install_extent(space, h, inode, st, lblk, range, false),
         false => Err(space.corrupt(Some(inode.ino), None, None, "an extent has moved")),
@@ -347,13 +347,20 @@ pub(crate) fn unmap_blocks(
         return remove_from_map(space, h, inode, st, (from, to), credits);
     }
     let metadata = is_metadata(&st.raw);
-    detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, run, freed| {
-        release_run(space, h, inode.ino, (run, freed), metadata)
+    detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, gone| {
+        release_run(space, h, inode.ino, gone, metadata)
     })
 }
 
-/// As [`unmap_blocks`], for extents only: `release` gets the handle, each run and the clusters that
-/// go with it, instead of having these freed.
+/// Blocks that were unmapped.
+pub(crate) struct Gone {
+    pub run: Range,
+    /// What goes with them: `run`, or the clusters of which nothing is mapped any more.
+    pub freed: Option<Range>,
+}
+
+/// As [`unmap_blocks`], for extents only: `release` gets the handle and each run instead of having
+/// what goes with it freed.
 ///
 /// # Errors
 /// As [`unmap_blocks`], and those of `release`.
@@ -363,7 +370,7 @@ pub(crate) fn detach_extents(
     inode: &Inode,
     st: &mut InodeState,
     ((from, to), credits): ((u32, u32), u32),
-    release: &mut dyn FnMut(&mut Handle, Range, Option<Range>) -> Result<()>,
+    release: &mut dyn FnMut(&mut Handle, Gone) -> Result<()>,
 ) -> Result<u32> {
     st.extent_cache.forget(from, to);
     let cost = unmap_credits(space, st);
@@ -372,15 +379,15 @@ pub(crate) fn detach_extents(
     remove(&mut tree, from, to, piece_max(space), &mut |tree, extent| {
         check_congruent(space, inode, extent.block, extent.start)?;
         let freed = freed_with(tree, &space.geo, &extent)?;
-        let gone = freed.map_or(0, |freed| freed.len.into());
+        let freed_blocks = freed.map_or(0, |freed| freed.len.into());
         let run = Range { start: extent.start, len: extent.len };
         let (_, h) = tree.change()?;
-        release(h, run, freed)?;
-        if gone < blocks_in_clusters(&space.geo, run) {
+        release(h, Gone { run, freed })?;
+        if freed_blocks < blocks_in_clusters(&space.geo, run) {
             // The file keeps the blocks, and may get them again before this is durable.
             tree.st.unwrote_tid = h.tid();
         }
-        sub_blocks(space, tree.st, gone)?;
+        sub_blocks(space, tree.st, freed_blocks)?;
         left = left.saturating_sub(cost);
         Ok(left >= cost)
     })
@@ -397,7 +404,7 @@ pub(crate) fn release_run(
     space: &Space,
     h: &mut Handle,
     ino: u32,
-    (run, freed): (Range, Option<Range>),
+    Gone { run, freed }: Gone,
     metadata: bool,
 ) -> Result<()> {
     if metadata {

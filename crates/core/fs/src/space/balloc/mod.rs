@@ -147,7 +147,7 @@ impl Balloc {
             (1 << self.cluster_bits, shape.block_bits - self.cluster_bits);
         // A cluster gets an extent in every second block at most, and a split leaves half of the
         // entries of a node, of 12 bytes each. It may need a node if it gets one extent.
-        let nodes = 1 + (12_u64 * cluster_blocks >> block_bits);
+        let nodes = 1 + ((12_u64 * cluster_blocks) >> block_bits);
         let (free, promised) = (counts.free.saturating_sub(counts.pending), counts.delayed);
         promised > 0 && promised.saturating_mul(nodes) > free
     }
