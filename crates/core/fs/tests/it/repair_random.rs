@@ -158,9 +158,9 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
     files_in_time(image.path()).unwrap_or_default()
 }
 
-/// Seeds of rare damage: a file of two kinds with a wrong size of its extra fields, and a directory
-/// with two names.
-const RARE: [u64; 2] = [54_404, 58_359];
+/// Seeds of rare damage: a directory whose first extent is far behind the others, a file of two
+/// kinds with a wrong size of its extra fields, and a directory with two names.
+const RARE: [u64; 3] = [6195, 54_404, 58_359];
 
 /// Seeds to run.
 fn seeds() -> Vec<u64> {

@@ -119,7 +119,11 @@ impl Mender<'_, '_> {
         if extent_header(&raw.i_block).is_err() {
             return self.clear_inode(ino);
         }
-        let Mapped { extents, nodes, .. } = self.rewalk_for(ino, raw, Keeps::Disordered)?;
+        let Mapped { mut extents, nodes, .. } = self.rewalk_for(ino, raw, Keeps::Disordered)?;
+        // In a cluster each block has its place.
+        if raw.is_dir() && self.c.cluster_bits == 0 {
+            without_gaps(&mut extents);
+        }
         let mut extents = in_order(extents, raw.i_size.div_ceil(self.c.geo.block_size as u64));
         if raw.is_dir() {
             extents.iter_mut().for_each(|extent| extent.unwritten = false);
@@ -252,6 +256,21 @@ impl Mender<'_, '_> {
             tables.push((block, below));
         }
         Ok(())
+    }
+}
+
+/// The extents of a directory, which has no holes: one that just fills the gap between its
+/// neighbours is put there.
+fn without_gaps(extents: &mut [Extent]) {
+    let mut expected = 0;
+    for at in 0..extents.len() {
+        let next = extents.get(at + 1).map(|next| u64::from(next.block));
+        let Some(extent) = extents.get_mut(at) else { break };
+        let len = u64::from(extent.len);
+        if let (Ok(place), true) = (u32::try_from(expected), next == Some(expected + len)) {
+            extent.block = place;
+        }
+        expected = u64::from(extent.block) + len;
     }
 }
 
