@@ -57,8 +57,8 @@ pub use error::{ImageError, Result, plain, sentence};
 pub use image::{Image, superblock};
 #[cfg(any(unix, windows))]
 pub use open::{
-    Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device, others,
-    repair,
+    Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device, other_files,
+    others, repair,
 };
 pub use platform::{ReadAt, user};
 #[cfg(any(unix, windows))]

@@ -164,9 +164,17 @@ pub fn repair(file: &FileDevice, path: &Path) -> Result<()> {
 }
 
 /// The other files of a split sparse image, of which `path` is the first; none where it cannot be
-/// read.
-pub fn others(path: &Path) -> Vec<PathBuf> {
-    raw(path, true).and_then(|file| container::others(&file, path)).unwrap_or_default()
+/// read. It is opened only if its name has a number and there is a next one.
+pub fn other_files(path: &Path) -> Vec<PathBuf> {
+    if container::next_names(path).is_ok_and(|names| names.is_empty()) {
+        return Vec::new();
+    }
+    raw(path, true).map(|file| others(&file, path)).unwrap_or_default()
+}
+
+/// As [`other_files`], of an open file.
+pub fn others(file: &FileDevice, path: &Path) -> Vec<PathBuf> {
+    container::others(file, path).unwrap_or_default()
 }
 
 /// True if the disk in an opened file is not the file itself, and the file grows with it.

@@ -169,7 +169,7 @@ fn open(image: &Path, read_only: bool) -> Result<(FileDevice, Pin)> {
         }
         match FileDevice::open(image, options) {
             Ok(file) => {
-                if !syncline_image::others(image).is_empty() {
+                if !syncline_image::others(&file, image).is_empty() {
                     let text = "a sparse image in several files is not mounted; simg2img makes \
                                 one file of them";
                     return Err(Failure::Failed(text.to_owned()).at(image.display()));

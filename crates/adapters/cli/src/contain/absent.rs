@@ -26,6 +26,10 @@ impl Bounds {
         self
     }
 
+    pub(crate) fn over(self, _: &crate::args::Part) -> Bounds {
+        self
+    }
+
     pub(crate) fn when_opened(self) -> Arc<dyn Fn() + Send + Sync> {
         Arc::new(|| {})
     }

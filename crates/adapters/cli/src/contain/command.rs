@@ -43,7 +43,7 @@ impl Bounds {
         // A compressed image is unpacked into a file without a name.
         let unpacks = syncline_image::is_compressed(image);
         let fills = unpacks.then(std::env::temp_dir).into_iter().collect();
-        let reads = [image.to_owned()].into_iter().chain(syncline_image::others(image));
+        let reads = [image.to_owned()].into_iter().chain(syncline_image::other_files(image));
         Bounds { reads: reads.collect(), fills, ..Bounds::default() }
     }
 

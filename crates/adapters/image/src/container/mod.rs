@@ -34,6 +34,8 @@ use syncline_device::{BlockDevice, OffsetDevice};
 pub(crate) use file::{disk, is_compressed, others, unpacked};
 pub use known::named;
 use mapped::{Mapped, Runs};
+#[cfg(any(unix, windows))]
+pub(crate) use sparse::others as next_names;
 
 use crate::archive::input::without_zeros;
 use crate::stream::{self, Bytes};

@@ -128,7 +128,7 @@ fn part(source: &Source, start: u64, end: u64) -> Result<Part> {
 /// # Errors
 /// Another file is the first.
 #[cfg(any(unix, windows))]
-pub(super) fn others(first: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn others(first: &Path) -> Result<Vec<PathBuf>> {
     let number = first.extension().and_then(|number| number.to_str()).unwrap_or_default();
     let (Ok(nr), digits) = (number.parse::<u32>(), number.len()) else { return Ok(Vec::new()) };
     let name = |nr: u32| {
