@@ -55,8 +55,10 @@ struct Source {
 }
 
 /// Files one behind the other, each with the place where it begins. No read crosses an end.
+#[cfg(any(unix, windows))]
 struct Joined(Vec<(u64, Box<dyn ReadAt>)>);
 
+#[cfg(any(unix, windows))]
 impl ReadAt for Joined {
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
         let nr = self.0.partition_point(|(start, _)| *start <= at).checked_sub(1);
@@ -71,6 +73,7 @@ impl Source {
     }
 
     /// Files, each with its length.
+    #[cfg(any(unix, windows))]
     fn joined(files: Vec<(Box<dyn ReadAt>, u64)>) -> Source {
         let (mut joined, mut ends, mut len) = (Vec::new(), Vec::new(), 0_u64);
         for (file, bytes) in files {
