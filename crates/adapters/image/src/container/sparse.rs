@@ -28,7 +28,7 @@ const BLOCK_BYTES_MAX: u32 = 1 << 20;
 #[cfg(any(unix, windows))]
 const PARTS_MAX: usize = 1000;
 
-/// What one file says about the disk: its size, and the parts that it has.
+/// The size of the disk, and the parts of it that one file has.
 struct Part {
     disk_bytes: u64,
     /// Start, length and place in the source of each part with contents, in order.

@@ -49,7 +49,7 @@ pub(super) struct Header {
     pub(super) has_features: bool,
     /// The file was written to and not closed: its refcounts have to be repaired.
     pub(super) dirty: bool,
-    /// What the file says of the name of the file below it. It is for messages alone.
+    /// Name of the file below it, as the file has it; only for messages.
     pub(super) backing: Option<String>,
     /// Clusters are compressed with zstd, which imago does not read.
     pub(super) is_zstd: bool,
@@ -150,7 +150,7 @@ impl Header {
     }
 
     /// Fails if the file is over another one and none is given, or the other way round. The name
-    /// in the file is never opened: whoever has made it could name any file of this machine.
+    /// in the file is never opened, because an untrusted image could name any file of this machine.
     pub(super) fn expects(&self, is_given: bool) -> Result<()> {
         match &self.backing {
             Some(name) if !is_given => {

@@ -39,7 +39,7 @@ pub(crate) struct Reader {
     /// The last tables, the newest first.
     tables: Mutex<VecDeque<Held>>,
     unpacked: Mutex<Held>,
-    /// What is read where this file has no cluster; zeros behind its end.
+    /// The disk below, read where this file has no cluster; zeros behind its end.
     below: Option<Arc<dyn BlockDevice>>,
     geometry: Geometry,
 }

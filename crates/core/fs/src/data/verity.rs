@@ -38,7 +38,7 @@ fn broken(inode: &Inode, what: impl Into<String>) -> FsError {
     FsError::Verity { inode: inode.ino, what: what.into() }
 }
 
-/// What is wrong with a file that has the flag and was never sealed, or not in this format.
+/// Fault of a file that has the flag and was never sealed, or not in this format.
 pub(crate) const NO_DESCRIPTOR: &str = "it has no verity descriptor";
 
 /// The descriptor of a file with the flag, read when it is first needed.

@@ -20,7 +20,7 @@ use crate::space::Space;
 use crate::space::balloc::install::wait_for_freed_blocks;
 use crate::store::Store;
 
-/// What hole blocks need before they can be delayed.
+/// Space that hole blocks need before they can be delayed.
 pub(crate) struct Need {
     /// Blocks, or the clusters below.
     pub(crate) count: u64,

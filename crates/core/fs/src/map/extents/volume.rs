@@ -355,7 +355,7 @@ pub(crate) fn unmap_blocks(
 /// Blocks that were unmapped.
 pub(crate) struct Gone {
     pub run: Range,
-    /// What goes with them: `run`, or the clusters of which nothing is mapped any more.
+    /// Blocks that are freed with them: `run`, or the clusters of which nothing is mapped any more.
     pub freed: Option<Range>,
 }
 
