@@ -139,7 +139,10 @@ pub(crate) fn others(first: &Path) -> Result<Vec<PathBuf>> {
     let first = (0..nr).rev().map(name).take_while(|before| before.exists()).last();
     if let Some(first) = first {
         let first = first.display();
-        let text = format!("it is one of the files of a split image; name the first, {first}");
+        let text = format!(
+            "it is one of the files of a split image; name the first, {first}, or give it a name \
+             without a number"
+        );
         return Err(ImageError::Usage(text));
     }
     let others = (nr.saturating_add(1)..).map(name).take(PARTS_MAX);

@@ -132,7 +132,7 @@ impl Qcow2Device {
         }
         if header.is_zstd || header.backing.is_some() {
             let mut below = below.into_iter();
-            let next = match below.next().filter(|_| header.backing.is_some()) {
+            let next = match below.next() {
                 Some((next, path)) => Some(crate::open::over(next, &path, below.collect())?),
                 None => None,
             };
