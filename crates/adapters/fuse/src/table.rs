@@ -101,7 +101,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("none", |o| o.affinity = Affinity::None),
             ]),
             "caller: the worker that serves one program's small calls runs on that program's \
-             processor. With /dev/fuse this needs root. none: no worker is bound to a processor.",
+             processor. With /dev/fuse this needs root or RLIMIT_NICE. none: no worker is bound \
+             to a processor.",
         )
     },
     Row {

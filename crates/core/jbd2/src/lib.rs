@@ -41,7 +41,7 @@
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! [`Checksums`] selects the format that the journal writes:
-//! - `V3` is the format that the kernel writes without async commit: copies, flush, commit block.
+//! - `V3` is the kernel's default format with checksum v3: copies, flush, commit block.
 //!   `None` is the same without checksums.
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
@@ -50,8 +50,8 @@
 //! commit writes the part of the running transaction that the waiting callers need: their changes,
 //! and all changes that must be recovered together with these (`dependency_sets/`).
 //!
-//! Recovery also reads formats that this crate does not write: checksum v2, checksum v3 with async
-//! commit, and fast commits.
+//! Recovery also reads formats that this crate does not write: checksums v1 without async commit,
+//! v2, and v3 with async commit, and fast commits.
 //!
 //! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
 //! builds check. The tests in `tests/` check journals with e2fsck, debugfs and kernel mounts.

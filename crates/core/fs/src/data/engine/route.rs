@@ -1,27 +1,30 @@
-//! In place or into the log: the route of the data of an eager sync, by what both cost.
+//! Chooses where an eager fsync writes its data, to the log or in place, by what each costs.
 //!
 //! ```text
 //!              now                                            later
-//!   log        data + record, flush                           data + near runs, of the share that
-//!                                                             is not overwritten or freed before
-//!   in place   data + near runs, flush                        -
-//!     with metadata  + record at the log; a flush more if     -
-//!                    it shows new blocks or a new size
+//!   log        data + record, flush                           data written a second time
+//!   in place   data + gaps between runs, flush                -
+//!     with metadata  + record at the log; a flush more if     copies of the log that must be
+//!                    it shows new blocks or a new size        logged again (`log=packed`)
 //!
 //!   log  <-- run_ns -->  home       the device is at the log or among the files
 //! ```
 //!
-//! A caller waits for `now`, the device works for both. The price of the log is the geometric mean
-//! of `now` and `now + later`, so that neither of the two gets worse by more than the other gets
-//! better. Each byte written a second time wears the flash: it counts [`WEAR`] of the time more.
+//! The caller waits for `now`, the device works for `now` and `later`. The price of a route is the
+//! geometric mean of the two times. So the log is chosen only if the caller's time falls by a
+//! larger factor than the device's time rises. Data is written a second time only if it is not
+//! overwritten or freed before write-back. This also wears the flash: if all of it is written
+//! twice, the price rises by the share [`WEAR`].
 //!
-//! Going from the log to the files costs much on a simple card, so one sync does not decide there.
-//! The two positions are the states of a work function: the least cost of all syncs so far, ended
-//! at the log and ended among the files. A sync moves once the syncs before it would have paid for
-//! the way. Where an address costs nothing each sync decides for itself.
+//! On a simple card a move from the log to the files is expensive. So a sync of data alone is not
+//! decided by its own price there: the two positions are states, and each has the lowest cost of
+//! all syncs so far if the last one ends in it (a work function). The position changes when the
+//! saving that earlier syncs missed is as large as the cost of the move. A sync that commits
+//! metadata ends at the log on both routes, so its own price decides. On a device on which a move
+//! costs nothing every sync is decided by its own price.
 //!
-//! Copies that the log has of the blocks are revoked: a record and its flush, once. That is a part
-//! of the way.
+//! With `log=jbd2` a write in place revokes the copies that the log has of its blocks: one record
+//! and one flush, which are added to the cost of the move.
 //!
 //! Deterministic: prices follow from the device's requests and from counts. Tested below and, for
 //! every profile, in `lab/tests/bench/never_worse.rs`.
