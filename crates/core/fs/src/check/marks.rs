@@ -1,10 +1,11 @@
 //! Memory of a check, only for groups that use any: runs of clusters, or one bit a cluster where
-//! they are many, and four bits an inode. A group whose inodes differ much has two bytes an inode.
+//! they are many; runs of alike inodes, or four bits an inode where they are many, or two bytes an
+//! inode where they differ much.
 //!
 //! Tested through `tests/it/check.rs`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use syncline_ondisk::{Geometry, bitmap};
 
@@ -201,6 +202,11 @@ const REFS_AT: u16 = 11;
 /// Links or references that are not in the two bytes: all numbers from here on.
 const MANY: u16 = 15;
 
+/// Groups whose inodes are named one by one, and that may be alike again when others are.
+const NAMED: usize = 4;
+/// Runs of a group that become runs again.
+const RUNS_AGAIN: usize = 8;
+
 /// Different words of a group that four bits an inode can name, and that are left after those of no
 /// inode are dropped.
 const FEW: usize = 16;
@@ -208,6 +214,8 @@ const FEW_LEFT: usize = 12;
 
 /// One word for each inode of a group; most are alike.
 enum Words {
+    /// First inode and word of each run; ascending from 0, and no two neighbours are alike.
+    Runs { runs: Vec<(u32, u16)>, count: u32 },
     /// Four bits an inode, which name a word.
     Few {
         words: Vec<u16>,
@@ -217,37 +225,90 @@ enum Words {
 }
 
 impl Words {
-    fn new(count: usize) -> Self {
-        Self::Few { words: vec![0], names: vec![0; count.div_ceil(2)] }
+    fn new(count: u32) -> Self {
+        Self::Runs { runs: vec![(0, 0)], count }
     }
 
-    fn get(&self, index: usize) -> u16 {
+    fn get(&self, index: u32) -> u16 {
         match self {
-            Self::Few { words, names } => words.get(name_of(names, index)).copied().unwrap_or(0),
-            Self::Many(words) => words.get(index).copied().unwrap_or(0),
+            Self::Runs { runs, .. } => {
+                let after = runs.partition_point(|run| run.0 <= index);
+                after.checked_sub(1).and_then(|at| runs.get(at)).map_or(0, |run| run.1)
+            }
+            Self::Few { words, names } => {
+                words.get(name_of(names, index as usize)).copied().unwrap_or(0)
+            }
+            Self::Many(words) => words.get(index as usize).copied().unwrap_or(0),
         }
     }
 
-    fn set(&mut self, index: usize, word: u16) {
+    fn set(&mut self, index: u32, word: u16) {
         match self {
+            Self::Runs { runs, count } => {
+                set_in_runs(runs, *count, index, word);
+                if runs.len() > RUNS_MAX {
+                    let count = *count;
+                    *self = self.named(count);
+                }
+            }
             Self::Few { words, names } => {
                 let known = words.iter().position(|known| *known == word);
                 let Some(name) = known.or_else(|| add(words, names, word)) else {
-                    let all = (0..names.len() * 2).map(|index| self.get(index)).collect();
-                    *self = Self::Many(all);
+                    let count = names.len() as u32 * 2;
+                    *self = Self::Many((0..count).map(|index| self.get(index)).collect());
                     return self.set(index, word);
                 };
-                if let Some(pair) = names.get_mut(index / 2) {
-                    *pair = *pair & (0xf0 >> (index % 2 * 4)) | (name as u8) << (index % 2 * 4);
+                let at = index as usize;
+                if let Some(pair) = names.get_mut(at / 2) {
+                    *pair = *pair & (0xf0 >> (at % 2 * 4)) | (name as u8) << (at % 2 * 4);
                 }
             }
             Self::Many(words) => {
-                if let Some(place) = words.get_mut(index) {
+                if let Some(place) = words.get_mut(index as usize) {
                     *place = word;
                 }
             }
         }
     }
+
+    /// These words with four bits an inode.
+    fn named(&self, count: u32) -> Self {
+        let mut few = Self::Few { words: vec![0], names: vec![0; (count as usize).div_ceil(2)] };
+        (0..count).for_each(|index| few.set(index, self.get(index)));
+        few
+    }
+
+    fn is_named(&self) -> bool {
+        matches!(self, Self::Few { .. })
+    }
+
+    /// Keeps words with four bits an inode as runs, if these are few.
+    fn try_runs(&mut self) {
+        let Self::Few { names, .. } = self else { return };
+        let count = names.len() as u32 * 2;
+        let name = |index: &u32| name_of(names, *index as usize);
+        let starts = (0..count).filter(|at| *at == 0 || name(at) != name(&(at - 1)));
+        let starts: Vec<u32> = starts.take(RUNS_AGAIN + 1).collect();
+        if starts.len() <= RUNS_AGAIN {
+            let runs = starts.iter().map(|at| (*at, self.get(*at))).collect();
+            *self = Self::Runs { runs, count };
+        }
+    }
+}
+
+/// Sets one of `count` words that are kept as runs.
+fn set_in_runs(runs: &mut Vec<(u32, u16)>, count: u32, index: u32, word: u16) {
+    let after = runs.partition_point(|run| run.0 <= index);
+    let Some(at) = after.checked_sub(1).filter(|_| index < count) else { return };
+    let Some((start, old)) = runs.get(at).copied().filter(|run| run.1 != word) else { return };
+    let end = runs.get(after).map_or(count, |run| run.0);
+    let joins_before = index == start && at > 0 && runs.get(at - 1).is_some_and(|r| r.1 == word);
+    let joins_after = index + 1 == end && runs.get(after).is_some_and(|run| run.1 == word);
+    let left = (index > start).then_some((start, old));
+    let own = (!joins_before).then_some((index, word));
+    let right = (index + 1 < end).then_some((index + 1, old));
+    let until = after + usize::from(joins_after);
+    runs.splice(at..until, left.into_iter().chain(own).chain(right));
 }
 
 fn name_of(names: &[u8], index: usize) -> usize {
@@ -283,6 +344,9 @@ pub(super) struct KnownInodes {
     groups: BTreeMap<u32, Words>,
     /// Links and references of the others.
     many: BTreeMap<u32, (u16, u16)>,
+    /// Groups that were runs last: a directory names the inodes of a group in any order, and all of
+    /// them in the end.
+    were_runs: VecDeque<u32>,
 }
 
 impl KnownInodes {
@@ -311,7 +375,7 @@ impl KnownInodes {
     pub(super) fn get(&self, geo: &Geometry, ino: u32) -> Known {
         let Some((group, index)) = geo.inode_group(ino) else { return Known::default() };
         let words = self.groups.get(&group);
-        words.map_or_else(Known::default, |words| self.unpack(ino, words.get(index as usize)))
+        words.map_or_else(Known::default, |words| self.unpack(ino, words.get(index)))
     }
 
     /// Changes the findings about `ino`, if the volume has it.
@@ -320,9 +384,17 @@ impl KnownInodes {
         let mut known = self.get(geo, ino);
         change(&mut known);
         let word = self.pack(ino, &known);
-        let count = geo.inodes_per_group as usize;
-        let words = self.groups.entry(group).or_insert_with(|| Words::new(count));
-        words.set(index as usize, word);
+        let new = || Words::new(geo.inodes_per_group);
+        let words = self.groups.entry(group).or_insert_with(new);
+        let was_named = words.is_named();
+        words.set(index, word);
+        if words.is_named() && !was_named {
+            self.were_runs.push_back(group);
+            let oldest = (self.were_runs.len() > NAMED).then(|| self.were_runs.pop_front());
+            if let Some(words) = oldest.flatten().and_then(|group| self.groups.get_mut(&group)) {
+                words.try_runs();
+            }
+        }
     }
 
     /// The inodes of a group; none if it has none in use.
@@ -333,7 +405,7 @@ impl KnownInodes {
     fn numbered(&self, per_group: u32, group: u32) -> impl Iterator<Item = (u32, Known)> + use<'_> {
         let first = group.saturating_mul(per_group).saturating_add(1);
         self.groups.get(&group).into_iter().flat_map(move |words| {
-            let of = move |index| self.unpack(first + index, words.get(index as usize));
+            let of = move |index| self.unpack(first + index, words.get(index));
             (0..per_group).map(move |index| (first + index, of(index)))
         })
     }
@@ -405,23 +477,58 @@ pub(super) struct Dir {
 mod tests {
     use syncline_device::SplitMix64;
 
-    use super::{FEW, FEW_LEFT, Words};
+    use super::{FEW, FEW_LEFT, RUNS_AGAIN, RUNS_MAX, Words};
+
+    const COUNT: u32 = 400;
+
+    fn agree(words: &Words, model: &[u16]) {
+        assert!((0..).zip(model).all(|(at, word)| words.get(at) == *word));
+    }
 
     #[test]
-    fn inodes_keep_their_words_in_four_bits_or_two_bytes() {
-        const COUNT: usize = 100;
+    fn inodes_keep_their_words_in_runs_or_four_bits_or_two_bytes() {
         let mut rng = SplitMix64::new(1);
         for kinds in [1, FEW_LEFT as u64 / 2, 4 * FEW as u64] {
-            let (mut words, mut model) = (Words::new(COUNT), vec![0; COUNT]);
-            for round in 0..40 * COUNT {
-                // Words of the second to last 100 rounds are dropped.
-                let word = ((round / COUNT * 100) as u64 + rng.below(kinds)) as u16;
+            let (mut words, mut model) = (Words::new(COUNT), vec![0; COUNT as usize]);
+            for round in 0..20 * COUNT {
+                // Words of the second to last pass are dropped.
+                let word = (u64::from(round / COUNT * 100) + rng.below(kinds)) as u16;
                 let index = round % COUNT;
                 words.set(index, word);
-                model[index] = word;
-                assert!(model.iter().enumerate().all(|(at, word)| words.get(at) == *word));
+                model[index as usize] = word;
+                agree(&words, &model);
             }
-            assert_eq!(matches!(words, Words::Many(_)), kinds > FEW_LEFT as u64, "{kinds} kinds");
+            match words {
+                Words::Runs { runs, .. } => assert_eq!((kinds, runs.len()), (1, 1)),
+                Words::Few { .. } => assert!(kinds > 1 && kinds < FEW as u64),
+                Words::Many(_) => assert!(kinds > FEW as u64),
+            }
         }
+    }
+
+    #[test]
+    fn runs_of_inodes_join_and_become_runs_again() {
+        let mut rng = SplitMix64::new(2);
+        let (mut words, mut model) = (Words::new(COUNT), vec![0; COUNT as usize]);
+        for round in 0..100_000 {
+            let index = rng.below(u64::from(COUNT)) as u32;
+            // Most inodes have the word of the pass: runs become many, and few again.
+            let word = (round / 10_000 + u64::from(rng.below(1000) == 0)) as u16;
+            words.set(index, word);
+            model[index as usize] = word;
+            let starts = 1 + model.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            match &mut words {
+                Words::Runs { runs, .. } => assert_eq!(runs.len(), starts, "round {round}"),
+                Words::Few { .. } if starts <= RUNS_AGAIN => {
+                    words.try_runs();
+                    assert!(!words.is_named());
+                }
+                Words::Few { .. } => {}
+                Words::Many(_) => panic!("round {round}: {starts} runs"),
+            }
+            assert!(starts <= RUNS_MAX || words.is_named());
+            agree(&words, &model);
+        }
+        assert!(!words.is_named());
     }
 }
