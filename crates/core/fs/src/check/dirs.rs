@@ -70,6 +70,7 @@ impl Checker<'_> {
             // A removed directory that is still open has no entries.
             if self.inodes.get(&self.geo, *ino).links > 0 {
                 self.check_dir(*ino)?;
+                self.inodes.settle();
             }
         }
         self.settle_parents();

@@ -5,7 +5,7 @@
 //! Tested through `tests/it/check.rs`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use syncline_ondisk::{Geometry, bitmap};
 
@@ -202,10 +202,8 @@ const REFS_AT: u16 = 11;
 /// Links or references that are not in the two bytes: all numbers from here on.
 const MANY: u16 = 15;
 
-/// Groups whose inodes are named one by one, and that may be alike again when others are.
-const NAMED: usize = 4;
 /// Runs of a group that become runs again.
-const RUNS_AGAIN: usize = 8;
+const RUNS_AGAIN: usize = RUNS_MAX / 2;
 
 /// Different words of a group that four bits an inode can name, and that are left after those of no
 /// inode are dropped.
@@ -215,7 +213,10 @@ const FEW_LEFT: usize = 12;
 /// One word for each inode of a group; most are alike.
 enum Words {
     /// First inode and word of each run; ascending from 0, and no two neighbours are alike.
-    Runs { runs: Vec<(u32, u16)>, count: u32 },
+    Runs {
+        runs: Vec<(u32, u16)>,
+        count: u32,
+    },
     /// Four bits an inode, which name a word.
     Few {
         words: Vec<u16>,
@@ -247,8 +248,7 @@ impl Words {
             Self::Runs { runs, count } => {
                 set_in_runs(runs, *count, index, word);
                 if runs.len() > RUNS_MAX {
-                    let count = *count;
-                    *self = self.named(count);
+                    *self = Self::named(runs, *count);
                 }
             }
             Self::Few { words, names } => {
@@ -271,11 +271,14 @@ impl Words {
         }
     }
 
-    /// These words with four bits an inode.
-    fn named(&self, count: u32) -> Self {
-        let mut few = Self::Few { words: vec![0], names: vec![0; (count as usize).div_ceil(2)] };
-        (0..count).for_each(|index| few.set(index, self.get(index)));
-        few
+    /// Runs with four bits an inode, or two bytes if they differ much.
+    fn named(runs: &[(u32, u16)], count: u32) -> Self {
+        let mut new = Self::Few { words: vec![0], names: vec![0; (count as usize).div_ceil(2)] };
+        let ends = runs.iter().skip(1).map(|run| run.0).chain([count]);
+        for ((start, word), end) in runs.iter().zip(ends) {
+            (*start..end).for_each(|index| new.set(index, *word));
+        }
+        new
     }
 
     fn is_named(&self) -> bool {
@@ -284,15 +287,26 @@ impl Words {
 
     /// Keeps words with four bits an inode as runs, if these are few.
     fn try_runs(&mut self) {
-        let Self::Few { names, .. } = self else { return };
+        let Self::Few { words, names } = self else { return };
         let count = names.len() as u32 * 2;
-        let name = |index: &u32| name_of(names, *index as usize);
-        let starts = (0..count).filter(|at| *at == 0 || name(at) != name(&(at - 1)));
-        let starts: Vec<u32> = starts.take(RUNS_AGAIN + 1).collect();
-        if starts.len() <= RUNS_AGAIN {
-            let runs = starts.iter().map(|at| (*at, self.get(*at))).collect();
-            *self = Self::Runs { runs, count };
+        let mut runs: Vec<(u32, u16)> = Vec::new();
+        let (mut last, mut pattern) = (FEW, None);
+        for (pair, at) in names.iter().zip((0..).step_by(2)) {
+            if pattern == Some(*pair) {
+                continue;
+            }
+            for (name, at) in [(usize::from(pair & 0xf), at), (usize::from(pair >> 4), at + 1)] {
+                if name != last {
+                    runs.push((at, words.get(name).copied().unwrap_or(0)));
+                    last = name;
+                }
+            }
+            if runs.len() > RUNS_AGAIN {
+                return;
+            }
+            pattern = Some(last as u8 * 0x11);
         }
+        *self = Self::Runs { runs, count };
     }
 }
 
@@ -344,9 +358,8 @@ pub(super) struct KnownInodes {
     groups: BTreeMap<u32, Words>,
     /// Links and references of the others.
     many: BTreeMap<u32, (u16, u16)>,
-    /// Groups that were runs last: a directory names the inodes of a group in any order, and all of
-    /// them in the end.
-    were_runs: VecDeque<u32>,
+    /// Groups that were runs before the last changes.
+    were_runs: Vec<u32>,
 }
 
 impl KnownInodes {
@@ -389,9 +402,15 @@ impl KnownInodes {
         let was_named = words.is_named();
         words.set(index, word);
         if words.is_named() && !was_named {
-            self.were_runs.push_back(group);
-            let oldest = (self.were_runs.len() > NAMED).then(|| self.were_runs.pop_front());
-            if let Some(words) = oldest.flatten().and_then(|group| self.groups.get_mut(&group)) {
+            self.were_runs.push(group);
+        }
+    }
+
+    /// Saves memory between directories. One names the inodes of a group in any order, and in the
+    /// end they are often alike again.
+    pub(super) fn settle(&mut self) {
+        for group in std::mem::take(&mut self.were_runs) {
+            if let Some(words) = self.groups.get_mut(&group) {
                 words.try_runs();
             }
         }
