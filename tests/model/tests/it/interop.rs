@@ -1,7 +1,7 @@
 //! A large tree goes back and forth between us and the running kernel: what one writes the other
 //! reads back identically, changes, and gives back, twice around; e2fsck finds nothing in between.
 //!
-//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 3,000; `cargo xtask run model-long` has
+//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 2,000; `cargo xtask run model-long` has
 //! 20,000.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const NEEDS: [Need; 3] = [Need::E2fsck, Need::Root, Need::Loop];
 
 fn names() -> usize {
     let text = std::env::var("SYNCLINE_INTEROP_NAMES").unwrap_or_default();
-    text.trim().parse().unwrap_or(3_000)
+    text.trim().parse().unwrap_or(2_000)
 }
 
 fn options(names: usize) -> TreeOptions {
@@ -181,5 +181,5 @@ fn a_small_tree_in_small_blocks_goes_back_and_forth() {
         inode_count: Some(8192),
         ..ImageSpec::with_size(128 << 20)
     };
-    back_and_forth(2, &spec, options(2000));
+    back_and_forth(2, &spec, options(1400));
 }

@@ -243,6 +243,9 @@ pub struct Import {
     /// Owner and group of all files, such as 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
+    /// Leave out files of a directory that cannot be read, each with a remark.
+    #[arg(long)]
+    pub ignore_failed_read: bool,
     #[command(flatten)]
     pub part: Part,
     /// Directory, tar archive, container image, or `-` for standard input; then the image: a file

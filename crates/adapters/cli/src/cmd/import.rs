@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Import) -> Result<()> {
             let mut left_out = Ok(());
             let made = make(args, target, epoch_s, |tree| {
                 let outcome = fill_new(tree, source, pins, &watch)?;
-                left_out = complete(outcome);
+                left_out = complete(outcome, args.ignore_failed_read);
                 // Nothing half-made stays.
                 if left_out.is_ok() { Ok(()) } else { Err(ImageError::Stopped) }
             });
@@ -148,6 +148,8 @@ fn check(args: &Import, from: &From) -> Result<()> {
     } else if is_dir && of_archives {
         "--exclude, --owner-map, --group-map and --keep-directory-symlink are for archives; leave \
          them out, or pipe `tar -c` into `import -`"
+    } else if !is_dir && args.ignore_failed_read {
+        "--ignore-failed-read is for directories; leave it out"
     } else if args.platform.is_some() && !matches!(from, From::Container(_)) {
         "--platform is for container images; leave it out"
     } else {
@@ -214,7 +216,7 @@ fn import_into(
     let watch = Standard::new("imported");
     if let From::Directory(source) = from {
         let done = fill(&image, source, pins(args, epoch_s), &watch);
-        return complete(image.close(done)?);
+        return complete(image.close(done)?, args.ignore_failed_read);
     }
     let volumes = from.paths();
     let done = rules(args).and_then(|rules| {
@@ -258,10 +260,13 @@ fn pins(args: &Import, epoch_s: Option<u64>) -> Pins {
     Pins { owner: args.owner, latest_s: epoch_s.and_then(|s| i64::try_from(s).ok()) }
 }
 
-/// Fails if files were left out.
-fn complete(outcome: Outcome) -> Result<()> {
+/// Fails if files were left out, unless they may be.
+fn complete(outcome: Outcome, may_leave_out: bool) -> Result<()> {
     let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
-    let count = outcome.failures;
-    crate::complain(&format!("{count} files were not copied, see above; correct and run it again"));
-    Err(Failure::Said(first.code()))
+    let next = match may_leave_out {
+        true => "the image is without them",
+        false => "correct and run it again, or leave them out with --ignore-failed-read",
+    };
+    crate::complain(&format!("{} files were not copied, see above; {next}", outcome.failures));
+    if may_leave_out { Ok(()) } else { Err(Failure::Said(first.code())) }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use crate::support::{at, done, file, refused, run, scratch};
+use crate::support::{at, done, file, refused, run, scratch, text};
 use syncline_testkit::{
     Compare, DirTree, ImageSpec, KernelMount, Need, TreeManifest, TreeOptions, apply, debugfs,
     e2fsck_clean, gen_tree, mkfs, require,
@@ -265,16 +265,57 @@ fn remarks_name_files_as_the_user_does() {
     let image = mkfs(&ImageSpec::default());
     done(&words(&[&"cp", &file(dir.path(), "f", "1"), &at(image.path(), "/f")]));
     let all = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(dir.path(), all.clone()).unwrap();
     std::fs::set_permissions(image.path(), all).unwrap();
-    let (program, target) = (dir.path().join("syncline"), dir.path().join("g"));
-    crate::support::copy_program(&crate::support::binary(), &program);
-    let ran = std::process::Command::new("setpriv")
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .arg(&program)
-        .args(words(&[&"cp", &"-p", &at(image.path(), "/f"), &target]))
-        .output()
-        .unwrap();
+    let target = dir.path().join("g");
+    let arguments = words(&[&"cp", &"-p", &at(image.path(), "/f"), &target]);
+    let ran = as_a_user(dir.path()).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("/g: owner not kept: ") && !said.contains(".syncline-"), "{said}");
+}
+
+/// The program, copied into a directory where everybody may write, for another user than root.
+fn as_a_user(dir: &Path) -> std::process::Command {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let program = dir.join("syncline");
+    crate::support::copy_program(&crate::support::binary(), &program);
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program);
+    command
+}
+
+#[test]
+fn files_that_cannot_be_read_are_left_out_if_asked() {
+    let test = "files_that_cannot_be_read_are_left_out_if_asked";
+    if !require(test, &[Need::Root, Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let tree = dir.path().join("etc");
+    std::fs::create_dir_all(tree.join("private")).unwrap();
+    for name in ["hosts", "shadow", "private/key"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    for secret in ["shadow", "private"] {
+        let none = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(tree.join(secret), none).unwrap();
+    }
+    let image = dir.path().join("etc.img");
+    let import = |options: &[&str]| {
+        let mut command = as_a_user(dir.path());
+        command.arg("import").args(options).arg(&tree).arg(&image).output().unwrap()
+    };
+    let ran = import(&[]);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && !image.exists(), "{said}");
+    assert!(said.contains("2 files were not copied") && said.contains("--ignore-failed-read"));
+    let ran = import(&["--ignore-failed-read"]);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("2 files were not copied"), "{said}");
+    assert!(said.contains("/shadow: permission denied"), "{said}");
+    assert_eq!(done(&["ls", text(&image)]).split_whitespace().next(), Some("hosts"));
+    e2fsck_clean(&image).unwrap();
+    // Into an image that is there.
+    let ran = import(&["--ignore-failed-read"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    refused(2, &["import", "--ignore-failed-read", "x.tar", text(&image)]);
 }

@@ -34,7 +34,7 @@ use crate::crash::judge::{Counts, Judge, recover};
 use crate::crash::recorder::Recorder;
 
 /// States per workload in a plain test run, and how many workloads share the long run.
-const STATES: u64 = 300;
+const STATES: u64 = 200;
 const WORKLOADS: u64 = 15;
 /// In a plain run one of so many states is shown to stock tools, whose processes take most of the
 /// time, and one of so many of these to a kernel. In a long run all are, and one of 20.
