@@ -21,22 +21,12 @@ use syncline_device::{
 use super::header::{Header, mark_dirty};
 use super::lock;
 use super::reader::Reader;
-use crate::{ImageError, ReadAt, Result};
+use crate::container::Locked;
+use crate::files::disk_below;
+use crate::{ImageError, Result};
 
 /// Bytes copied at once into a new file: one cluster of qemu-img's default size.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// A file that stays locked while it is read.
-struct Locked {
-    file: File,
-    _locked: FileDevice,
-}
-
-impl ReadAt for Locked {
-    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        ReadAt::read_exact_at(&self.file, into, at)
-    }
-}
 
 /// A qcow2 file as a device.
 pub(crate) struct Qcow2Device {
@@ -46,11 +36,6 @@ pub(crate) struct Qcow2Device {
     failed: AtomicBool,
     /// It has the locks, also those of QEMU.
     _locked: FileDevice,
-}
-
-fn in_use() -> ImageError {
-    let text = "another program has it open, perhaps a virtual machine; close that first";
-    ImageError::Failed(text.to_owned())
 }
 
 /// Repairs the refcounts of a file that was not closed.
@@ -127,16 +112,10 @@ impl Qcow2Device {
                         `qemu-img convert -O qcow2` writes a copy without that";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
-        if !lock::take(&file, writable) {
-            return Err(in_use());
-        }
+        lock::take(&file, writable)?;
         if header.is_zstd || header.backing.is_some() {
-            let mut below = below.into_iter();
-            let next = match below.next() {
-                Some((next, path)) => Some(crate::open::over(next, &path, below.collect())?),
-                None => None,
-            };
-            let (bytes, locked) = (bytes()?, Box::new(Locked { file, _locked: device }));
+            let next = disk_below(below)?;
+            let (bytes, locked) = (bytes()?, Box::new(Locked::new(file, device)));
             return Ok(Arc::new(Reader::open(locked, bytes, next)?));
         }
         let failed = |err: io::Error| {
@@ -246,7 +225,7 @@ impl Drop for Qcow2Device {
 /// As of open(2) and write(2); `target` is there already.
 pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
     let at = |err: io::Error| ImageError::host(target, &err);
-    let raw_device = crate::open::raw(raw, true)?;
+    let raw_device = crate::files::raw(raw, true)?;
     let size_bytes = raw_device.geometry().size_bytes;
     let file = crate::platform::create_private(target, mode, true).map_err(at)?;
     let written = || -> io::Result<()> {

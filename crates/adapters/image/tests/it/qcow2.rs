@@ -242,7 +242,7 @@ fn what_is_not_supported_is_refused_by_name() {
 /// Opens a qcow2 over others.
 fn over(path: &str, backing: &[&str]) -> syncline_image::Result<Arc<dyn BlockDevice>> {
     let backing: Vec<PathBuf> = backing.iter().map(PathBuf::from).collect();
-    syncline_image::opened_device(Path::new(path), true, &backing, &|| {})
+    syncline_image::opened_device(Path::new(path), true, &backing, &|| {}, &())
 }
 
 /// Runs commands of qemu-io on a file.
@@ -297,7 +297,7 @@ fn a_chain_of_files_is_read_as_qemu_reads_it() {
     assert!(said(&[&middle, &raw, &raw]).contains("leave --backing away"));
     assert!(said(&[&middle, "/nowhere"]).contains("/nowhere"));
     let writable = [PathBuf::from(&middle), PathBuf::from(&raw)];
-    let written = syncline_image::opened_device(Path::new(&top), false, &writable, &|| {});
+    let written = syncline_image::opened_device(Path::new(&top), false, &writable, &|| {}, &());
     assert!(written.err().unwrap().to_string().contains("is only read; `qemu-img convert"));
     assert!(refusal(&top, false).contains("with --backing"));
     let other = dir.path("other");
