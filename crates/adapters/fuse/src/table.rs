@@ -152,8 +152,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "With ro: the image is a qcow2 over this file; given again, the file below that. A path \
-         with a comma is put in double quotes.",
+        "The image is a qcow2 over this file; given again, the file below that. Only the image is \
+         written. A path with a comma is put in double quotes.",
     ),
     row(
         "buffer_log",

@@ -100,14 +100,23 @@ impl Files {
         self.below.iter().map(|(file, _)| file).chain(&self.others)
     }
 
-    /// The reason why nobody can write to the disk; none if that depends on the format.
+    /// The reason why an image that is open to be read is not opened again to be written to, with
+    /// the next step; none if that depends on its format.
     pub fn only_read(&self) -> Option<&'static str> {
         if self.scratch.is_some() {
-            Some("the image is compressed")
+            Some("the image is compressed, so it is only read; unmount it, and unpack it")
         } else if !self.others.is_empty() {
-            Some("the image is in several files")
+            Some(
+                "the image is in several files, so it is only read; unmount it, and make one file \
+                 of them with simg2img",
+            )
+        } else if !self.below.is_empty() && self.image.geometry().read_only {
+            Some(
+                "the image is over another file, so it stays as it was opened; unmount it, and \
+                 mount it without `ro`",
+            )
         } else {
-            (!self.below.is_empty()).then_some("the image is over another file")
+            None
         }
     }
 

@@ -61,7 +61,9 @@ pub use error::{ImageError, Result, plain, sentence};
 pub use files::{Files, formatted, grows, is_packed};
 pub use image::{Image, superblock};
 #[cfg(any(unix, windows))]
-pub use open::{Opening, Place, device, is_compressed, is_qcow2, opened_device, other_files};
+pub use open::{
+    Opening, Place, device, is_compressed, is_over, is_qcow2, opened_device, other_files,
+};
 pub use platform::{ReadAt, user};
 #[cfg(any(unix, windows))]
 pub use staged::{Staged, check_outputs, write_file};

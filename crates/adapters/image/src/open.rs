@@ -137,6 +137,11 @@ pub fn is_qcow2(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
 }
 
+/// Returns whether a file is a qcow2 over another file; false also where it cannot be read.
+pub fn is_over(path: &Path) -> bool {
+    raw(path, true).is_ok_and(|file| qcow2::is_over(&file))
+}
+
 /// Returns whether a file is compressed; false also where it cannot be read.
 pub fn is_compressed(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| container::is_compressed(&file))

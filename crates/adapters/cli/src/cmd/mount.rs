@@ -303,10 +303,7 @@ fn stacked(
     let part = part(options);
     let (image, rights) = (image.to_owned(), Arc::clone(rights));
     let writable = match (only_read, place) {
-        (Some(why), _) => Err(format!(
-            "{why}, so it is only read; unmount it, and make a copy of \
-                                       one file with `qemu-img convert` or simg2img"
-        )),
+        (Some(why), _) => Err(why.to_owned()),
         (None, Some(place)) if !replayed => Ok(Reopened { place, image, part, rights }),
         _ => Err("mounted with `noload`, or its log was replayed in memory only; unmount it, and \
                   mount it again"

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use syncline_device::{FileDevice, FileOptions};
-use syncline_testkit::{Need, Random, require, skip};
+use syncline_testkit::{ImageSpec, Need, Random, e2fsck_clean, mkfs, require, skip};
 
+use crate::support::mounted::Mounted;
 use crate::support::{at, binary, done, file, refused, run, scratch, text};
 
 /// An ext4 with the file /motd, and with one that cannot be compressed.
@@ -306,7 +307,7 @@ fn a_qcow2_over_others_is_mounted() {
     let files = [&*top, &mid, &base];
     for arguments in [&by_option[..], &by_flags] {
         let mount = Mount::of(dir.path(), arguments);
-        mount.holds(&files, "the image is over another file, so it is only read; ");
+        mount.holds(&files, "over another file, so it stays as it was opened; ");
         mount.end(&files);
     }
     let mount = |more: &[&str]| -> String {
@@ -325,8 +326,6 @@ fn a_qcow2_over_others_is_mounted() {
     assert!(order.contains("ba,se.img: it is no qcow2"), "{order}");
     let absent = mount(&["-o", "ro", "--backing", "/no/such"]);
     assert!(absent.contains("/no/such: no such file"), "{absent}");
-    let written = mount(&["--backing", mid_name, "--backing", base_name]);
-    assert!(written.contains("is only read"), "{written}");
     let held = FileDevice::open(&base, FileOptions::default()).unwrap();
     let busy = mount(&["-o", "ro", "--backing", mid_name, "--backing", base_name]);
     assert!(busy.contains("ba,se.img: "), "{busy}");
@@ -337,6 +336,59 @@ fn a_qcow2_over_others_is_mounted() {
     assert!(short.contains("no ext4 superblock"), "{short}");
     let plain = ["mount", "-o", "ro", "--backing", mid_name, base_name, text(dir.path())];
     assert!(refused(2, &plain).contains("leave --backing away"));
+}
+
+/// As a cloud image is used: the machine writes to its own file, and the image is below.
+#[test]
+fn a_qcow2_over_others_is_mounted_for_writing() {
+    let test = "a_qcow2_over_others_is_mounted_for_writing";
+    if !require(test, &[Need::Fuse, Need::Root, Need::E2fsck]) || !has_qemu_img(test) {
+        return;
+    }
+    let dir = scratch();
+    let [base, mid, top] = chain(dir.path(), "base.img");
+    let before = [&base, &mid].map(|file| std::fs::read(file).unwrap());
+    let backing = ["--backing", text(&mid), "--backing", text(&base)];
+    let arguments = [&backing[..], &[text(&top)]].concat();
+    let mount = Mount::of(dir.path(), &arguments);
+    for file in [&top, &mid, &base] {
+        assert!(FileDevice::open(file, FileOptions::default()).is_err(), "locked");
+    }
+    let noise = std::fs::read(mount.0.join("noise")).unwrap();
+    std::fs::write(mount.0.join("copy"), &noise).unwrap();
+    std::fs::remove_file(mount.0.join("motd")).unwrap();
+    mount.end(&[&top, &mid, &base]);
+    let flat = dir.path().join("flat");
+    let flatten = || {
+        // The names in the images are those of no files.
+        let file = |file: &Path| format!("{{\"driver\":\"file\",\"filename\":\"{}\"}}", text(file));
+        let raw = format!("{{\"driver\":\"raw\",\"file\":{}}}", file(&base));
+        let over = |image: &Path, below: &str| {
+            format!("{{\"driver\":\"qcow2\",\"file\":{},\"backing\":{below}}}", file(image))
+        };
+        let all = over(&top, &over(&mid, &raw));
+        shell(&format!("qemu-img convert -O raw 'json:{all}' {}", text(&flat)));
+        shell(&format!("qemu-img check -q 'json:{}'", over(&top, "null")));
+        e2fsck_clean(&flat).unwrap();
+    };
+    flatten();
+    assert!(run(&["cat", &at(&flat, "/copy")]).out == noise);
+    // What was synced survives a kill, and the next command that writes repairs.
+    let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(1 << 20)), Some(top.clone()));
+    mounted.mount(&format!("backing={},backing={}", text(&mid), text(&base)));
+    let late = std::fs::File::create(mounted.at("late")).unwrap();
+    std::io::Write::write_all(&mut &late, &noise).unwrap();
+    late.sync_all().unwrap();
+    drop(late);
+    mounted.kill_serving();
+    mounted.bury();
+    let place = at(&top, "/late");
+    let said = refused(1, &[&["cat"], &backing[..], &[&place]].concat());
+    assert!(said.contains("was not closed; `syncline recover`"), "{said}");
+    assert_eq!(run(&[&["recover"], &arguments[..]].concat()).code, 0);
+    assert!(run(&[&["cat"], &backing[..], &[&place]].concat()).out == noise);
+    flatten();
+    assert!(before == [&base, &mid].map(|file| std::fs::read(file).unwrap()), "never written");
 }
 
 #[test]

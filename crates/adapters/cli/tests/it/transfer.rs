@@ -452,8 +452,8 @@ fn a_partition_of_a_qcow2_disk_is_an_image() {
 }
 
 #[test]
-fn a_qcow2_over_another_is_read_by_commands() {
-    let test = "a_qcow2_over_another_is_read_by_commands";
+fn a_qcow2_over_another_is_read_and_written_by_commands() {
+    let test = "a_qcow2_over_another_is_read_and_written_by_commands";
     if !has_qemu_img(test) {
         return;
     }
@@ -473,8 +473,12 @@ fn a_qcow2_over_another_is_read_by_commands() {
     for arguments in [&["cat", &place][..], &["check", text(&top)], &["recover", text(&top)]] {
         assert!(refused(4, arguments).contains("name it with --backing"), "{arguments:?}");
     }
-    let written = refused(4, &["rm", "--backing", base, &place]);
-    assert!(written.contains("is only read"), "{written}");
+    let below = std::fs::read(base).unwrap();
+    done(&["cp", "--backing", base, text(&source), &at(&top, "/again")]);
+    done(&["rm", "--backing", base, &place]);
+    assert_eq!(done(&["cat", "--backing", base, &at(&top, "/again")]), "hello\n");
+    assert!(std::fs::read(base).unwrap() == below, "the file below is never written");
+    shell(&format!("qemu-img check -q {}", text(&top)));
     let plain = refused(2, &["cat", "--backing", base, &at(Path::new(base), "/motd")]);
     assert!(plain.contains("leave --backing away"), "{plain}");
 }
