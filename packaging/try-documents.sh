@@ -32,6 +32,7 @@ skopeo|the network
 docker|the network and a service of containers
 oci:debian|an image that skopeo fetches; layers.rs makes one
 win.vhdx|a disk of another program; the image crate's tests read one
+vm.qcow2|a disk of another program; several.rs
 serve --nfs|runs until Ctrl-C; serve.rs
 /srv/card.log|a path of the reader's machine; buffer.rs
 buffer_log=card.log|a log that exists; buffer.rs
@@ -82,6 +83,7 @@ prepare() {
         syncline mkfs --size 64M -E "$owner" disk.img
         syncline cp -r rootfs/etc disk.img:/
         syncline mkdir disk.img:/home
+        xz -0k disk.img
         truncate -s 64M sdcard.img
         printf 'label: gpt\n,8M\n,\n' | sfdisk -q sdcard.img
         syncline mkfs --size 32M part.img

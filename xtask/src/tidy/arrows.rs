@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli -> fuse  export  nfs     adapters; fuse, nfs -> control
-//!   cli -> syncline
+//!   cli -> syncline -> image
 //!   lab -> cli, nand; syncline-py -> lab, image
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
 //!   buffer  nand -> device
@@ -25,13 +25,13 @@ const BELOW: &[(&str, &[&str])] = &[
     ("flashlite", &["base"]),
     ("preload", &["flashlite"]),
     ("recorder", &["base"]),
-    ("syncline", &["device", "ondisk", "fs"]),
+    ("image", &["device", "ondisk", "fs"]),
+    ("syncline", &["device", "ondisk", "fs", "image"]),
     ("syncline-c", &["syncline", "flashlite", "recorder"]),
     ("sqlite", &["device", "fs", "syncline"]),
     ("control", &["base", "buffer", "device", "fs", "ondisk"]),
     ("fuse", &["control", "device", "base", "fs"]),
     ("export", &["device"]),
-    ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["control", "device", "fs"]),
     ("wasm", &["device", "ondisk", "fs", "image"]),
     (

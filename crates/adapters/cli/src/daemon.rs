@@ -14,10 +14,16 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Failure, Result};
 
+/// Time after which Ctrl-C reaches the child.
+const PASS_ON: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Set for the child.
 const READY: &str = "SYNCLINE_READY";
 /// Variable that makes glibc (2.35 and later) use transparent huge pages. A value set by the caller
@@ -28,6 +34,24 @@ const HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 pub fn with_huge_pages(command: &mut Command) {
     if std::env::var_os(HEAP.0).is_none() {
         command.env(HEAP.0, HEAP.1);
+    }
+}
+
+/// Waits for a word of a process in the background, or its end. It has a session of its own: Ctrl-C
+/// is passed on.
+pub fn await_word(out: &ChildStdout, child: &Child) {
+    let mut passed_on = false;
+    loop {
+        if crate::interrupt::asked() && !passed_on {
+            // It may be at its end already.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            passed_on = true;
+        }
+        let mut wait = [PollFd::new(out, PollFlags::IN)];
+        match poll(&mut wait, Some(&PASS_ON)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            _ => return,
+        }
     }
 }
 

@@ -24,6 +24,12 @@ impl Standard {
     pub(crate) fn new(what: &str) -> Standard {
         Standard(progress::bytes(what, 0))
     }
+
+    /// The same in a process that gives up its rights before the work.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn contained(what: &str) -> Standard {
+        Standard(progress::bytes(what, 0).of_this_width())
+    }
 }
 
 impl Watch for Standard {
@@ -77,7 +83,8 @@ pub(crate) fn rescue(args: args::Rescued) -> Option<Rescue> {
 /// bounds.
 pub(crate) fn opening(part: &args::Part, bounds: Bounds) -> Opening {
     let (backing, opened) = (part.backing.clone(), bounds.over(part).when_opened());
-    Opening { part: place(part), backing, opened, ..Opening::default() }
+    let unpacking: fn() -> Box<dyn Watch> = || Box::new(Standard::new("unpack"));
+    Opening { part: place(part), backing, opened, unpacking, ..Opening::default() }
 }
 
 /// Opens the named part of a file or device. `opened` is called when all files are open and locked,
@@ -88,7 +95,8 @@ pub(crate) fn opened(
     part: &args::Part,
     opened: &dyn Fn(),
 ) -> Result<std::sync::Arc<dyn BlockDevice>> {
-    let dev = syncline_image::opened_device(path, read_only, &part.backing, opened)?;
+    let watch = Standard::new("unpack");
+    let dev = syncline_image::opened_device(path, read_only, &part.backing, opened, &watch)?;
     Ok(part_of(dev, place(part), path)?)
 }
 

@@ -35,6 +35,8 @@ struct State {
 pub struct Bar {
     is_bytes: bool,
     is_terminal: bool,
+    /// The columns of the terminal, if they are not to be looked up.
+    columns: Option<usize>,
     state: Mutex<State>,
 }
 
@@ -53,7 +55,14 @@ impl Bar {
         let now = Instant::now();
         let (what, is_terminal) = (what.to_owned(), stderr().is_terminal());
         let state = State { what, done: 0, total, began: now, shown: now, is_drawn: false };
-        Bar { is_bytes, is_terminal, state: Mutex::new(state) }
+        Bar { is_bytes, is_terminal, columns: None, state: Mutex::new(state) }
+    }
+
+    /// With the terminal as wide as it is now, for a process that cannot ask later.
+    #[cfg(target_os = "linux")]
+    pub fn of_this_width(mut self) -> Bar {
+        self.columns = self.is_terminal.then(columns);
+        self
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -115,11 +124,7 @@ impl Bar {
             return;
         }
         state.is_drawn = true;
-        #[cfg(unix)]
-        let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col).ok();
-        #[cfg(not(unix))]
-        let size = None;
-        let columns = usize::from(size.filter(|columns| *columns > 0).unwrap_or(COLUMNS));
+        let columns = self.columns.unwrap_or_else(columns);
         let line = format::line(&format!("{}{text}", filled(&state))).into_owned();
         let line: String = line.chars().take(columns.saturating_sub(1)).collect();
         // Nobody looks at a standard error that is closed.
@@ -154,6 +159,15 @@ impl Bar {
         }
         text
     }
+}
+
+/// The columns of the terminal.
+fn columns() -> usize {
+    #[cfg(unix)]
+    let size = rustix::termios::tcgetwinsize(stderr()).map(|size| size.ws_col).ok();
+    #[cfg(not(unix))]
+    let size = None;
+    usize::from(size.filter(|columns| *columns > 0).unwrap_or(COLUMNS))
 }
 
 impl Drop for Bar {

@@ -59,7 +59,7 @@ pub use error::{FuseError, Result};
 pub use hint::{Mounter, write_hint};
 pub use host::{Host, Machine};
 pub use memory::prepare_memory;
-pub use options::{Affinity, FuseOptions, Sandbox, Uring};
+pub use options::{Affinity, FuseOptions, Sandbox, Uring, words};
 pub use serve::STATUS_XATTR;
 pub use session::{Ended, Mount, Setup};
 pub use table::MOUNT_OPTIONS;

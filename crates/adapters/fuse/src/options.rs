@@ -94,6 +94,8 @@ pub struct FuseOptions {
     pub partition: Option<u32>,
     /// The file system begins at this byte of the image (`offset=`).
     pub offset: Option<u64>,
+    /// Files that a qcow2 is over, the next one first (`backing=`).
+    pub backing: Vec<PathBuf>,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
     pub buffer_log: Option<PathBuf>,
     /// Size in bytes of a log file that is made (`buffer_log_size=`) [64 MiB].
@@ -119,8 +121,8 @@ impl FuseOptions {
     /// [`FuseError::Usage`] for an unknown name (with the nearest known one) or a bad value.
     pub fn parse<S: AsRef<str>>(lists: &[S]) -> Result<FuseOptions> {
         let mut options = FuseOptions::default();
-        let items = lists.iter().flat_map(|list| list.as_ref().split(','));
-        for item in items.filter(|item| !item.is_empty()) {
+        let all = || lists.iter().flat_map(|list| words(list.as_ref()));
+        for item in all().filter(|item| !item.is_empty()) {
             options.apply(item)?;
         }
         options.suid &= !refused(lists, "suid", "nosuid");
@@ -130,14 +132,12 @@ impl FuseOptions {
             let text = "mount options `partition` and `offset` name one place each; leave one out";
             return Err(FuseError::Usage(text.to_owned()));
         }
-        let items = lists.iter().flat_map(|list| list.as_ref().split(','));
-        for item in items.filter(|_| !options.volume.read_only) {
+        for item in all().filter(|_| !options.volume.read_only) {
             if let Some(Word::ReadOnly(why)) = fstab::meaning(item) {
                 return Err(FuseError::Usage(format!("mount option `{item}`: {why}")));
             }
         }
-        let mut items = lists.iter().flat_map(|list| list.as_ref().split(','));
-        options.noload = items.any(|item| matches!(fstab::meaning(item), Some(Word::ReadOnly(_))));
+        options.noload = all().any(|item| matches!(fstab::meaning(item), Some(Word::ReadOnly(_))));
         if options.trace_reads && options.trace.is_none() {
             let text = "mount option `trace_reads` needs `trace=FILE`; give both";
             return Err(FuseError::Usage(text.to_owned()));
@@ -184,8 +184,23 @@ impl FuseOptions {
 /// defaults, and puts `nosuid` and `nodev` before the words that it does not know: so
 /// against these `allow_suid` and `allow_dev` do nothing, in whatever order.
 fn refused<S: AsRef<str>>(lists: &[S], yes: &str, no: &str) -> bool {
-    let mut items = lists.iter().flat_map(|list| list.as_ref().split(','));
-    items.rfind(|item| *item == yes || *item == no) == Some(no)
+    let items = lists.iter().flat_map(|list| words(list.as_ref()));
+    items.filter(|item| *item == yes || *item == no).last() == Some(no)
+}
+
+/// The words of a list of options. As for mount(8), a comma between double quotes separates none.
+pub fn words(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |letter| {
+        is_quoted ^= letter == '"';
+        letter == ',' && !is_quoted
+    })
+}
+
+/// The path in the value of an option: without the double quotes that a comma in it needs.
+pub(crate) fn path_of(value: &str) -> PathBuf {
+    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.unwrap_or(value).into()
 }
 
 /// The text of an invalid argument without its class.
@@ -243,6 +258,18 @@ mod tests {
         assert_eq!(options.buffer_log.as_deref(), Some("/a/log".as_ref()));
         assert_eq!((options.buffer_ram, options.buffer_log_size), (Some(0), Some(128 << 20)));
         assert_eq!(FuseOptions::parse(&["offset=1M"]).unwrap().offset, Some(1 << 20));
+    }
+
+    #[test]
+    fn a_comma_in_quotes_is_a_part_of_a_path() {
+        let list = r#"ro,backing="/a,b",noatime"#;
+        assert_eq!(words(list).collect::<Vec<_>>(), ["ro", r#"backing="/a,b""#, "noatime"]);
+        let options = FuseOptions::parse(&[list, "backing=base"]).unwrap();
+        assert_eq!(options.backing, [PathBuf::from("/a,b"), "base".into()]);
+        let traced = FuseOptions::parse(&[r#"trace="/t,1""#]).unwrap();
+        assert_eq!(traced.trace, Some("/t,1".into()));
+        assert_eq!(words("a,b\"c,d").count(), 2, "a quote that does not end");
+        assert!(FuseOptions::parse(&["backing="]).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use syncline_fs::options::spec::{Form, OptionSpec};
 
-use crate::options::{Affinity, FuseOptions, Sandbox, Uring};
+use crate::options::{Affinity, FuseOptions, Sandbox, Uring, path_of};
 
 type Row = OptionSpec<FuseOptions>;
 
@@ -145,11 +145,23 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         "The file system begins at this byte of the image.",
     ),
     row(
+        "backing",
+        Form::Text {
+            word: "FILE",
+            set: |o, file| {
+                o.backing.push(path_of(file));
+                Ok(())
+            },
+        },
+        "The image is a qcow2 over this file; given again, the file below that. Only the image is \
+         written. A path with a comma is put in double quotes.",
+    ),
+    row(
         "buffer_log",
         Form::Text {
             word: "FILE",
             set: |o, file| {
-                o.buffer_log = Some(file.into());
+                o.buffer_log = Some(path_of(file));
                 Ok(())
             },
         },
@@ -171,7 +183,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         Form::Text {
             word: "FILE",
             set: |o, file| {
-                o.trace = Some(file.into());
+                o.trace = Some(path_of(file));
                 Ok(())
             },
         },

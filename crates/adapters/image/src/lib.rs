@@ -6,6 +6,7 @@
 //!                              -> copy    trees between volumes and this system
 //!                              -> archive tar archives in and out
 //!   oci: container images -> build: a new image, laid out in one pass; behind: its writes
+//!   files: all files of an image, open
 //!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
 //!   disk_of, unpack: a disk whose bytes a program reads, without files of this system
 //!   stream: compressed bytes; stoppable: pipes; mkfs: a new image; text: names and tables to print
@@ -31,6 +32,8 @@ pub mod build;
 mod container;
 pub mod copy;
 mod error;
+#[cfg(any(unix, windows))]
+mod files;
 mod image;
 #[cfg(any(unix, windows))]
 pub mod mkfs;
@@ -54,11 +57,12 @@ pub mod text;
 
 pub use container::{disk_of, named, unpack};
 pub use error::{ImageError, Result, plain, sentence};
+#[cfg(any(unix, windows))]
+pub use files::{Files, formatted, grows, is_packed};
 pub use image::{Image, superblock};
 #[cfg(any(unix, windows))]
 pub use open::{
-    Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device, other_files,
-    others, repair,
+    Opening, Place, device, is_compressed, is_over, is_qcow2, opened_device, other_files,
 };
 pub use platform::{ReadAt, user};
 #[cfg(any(unix, windows))]

@@ -78,7 +78,7 @@ impl Mkfs {
         }
         let bytes = match std::fs::metadata(path) {
             Ok(meta) if meta.is_file() => meta.len(),
-            Ok(_) => crate::open::raw(path, true)?.geometry().size_bytes,
+            Ok(_) => crate::files::raw(path, true)?.geometry().size_bytes,
             Err(_) => 0,
         };
         if bytes == 0 {
@@ -149,7 +149,7 @@ impl Mkfs {
         let (plan, size_bytes) = self.plan(path)?;
         if there.is_some() {
             // Neither a program nor the kernel may have open what loses its contents.
-            drop(crate::open::raw(path, false)?);
+            drop(crate::files::raw(path, false)?);
         }
         let made = crate::platform::create_private(path, self.mode, there.is_none());
         let file = made.map_err(|err| ImageError::host(path, &err))?;
@@ -167,7 +167,7 @@ impl Mkfs {
     }
 
     fn make_on_device(&self, path: &Path) -> Result<()> {
-        let device = crate::open::raw(path, false)?;
+        let device = crate::files::raw(path, false)?;
         let size_bytes = device.geometry().size_bytes;
         let asked = self.size_bytes.unwrap_or(size_bytes);
         if asked > size_bytes {
@@ -198,7 +198,7 @@ impl Mkfs {
     ) -> Result<T> {
         if there && std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
             // Nobody may have open what is replaced.
-            drop(crate::open::raw(path, false)?);
+            drop(crate::files::raw(path, false)?);
         }
         let beside = |kind: &str| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

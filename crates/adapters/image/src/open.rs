@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
+use syncline_device::{BlockDevice, Clock, WallClock};
 use syncline_fs::Rescue;
 
+use crate::files::raw;
 use crate::partition::{Part, part_of};
 use crate::platform::{bytes_of, path_of};
-use crate::qcow2::{self, Qcow2Device};
-use crate::{Image, ImageError, Result, container};
+use crate::{Files, Image, ImageError, Result, Watch, container, qcow2};
 
 /// A file in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct Opening {
     pub clock: Arc<dyn Clock>,
     /// Called when the file is open and locked, before it is read.
     pub opened: Arc<dyn Fn() + Send + Sync>,
+    /// Makes what sees how a compressed image is unpacked.
+    pub unpacking: fn() -> Box<dyn Watch>,
 }
 
 impl Default for Opening {
@@ -90,17 +92,17 @@ impl Default for Opening {
             rescue: None,
             clock: Arc::new(WallClock::new()),
             opened: Arc::new(|| {}),
+            unpacking: || Box::new(()),
         }
     }
 }
 
-/// Opens the file or device as bytes, whatever they are.
-///
-/// # Errors
-/// As of open(2); somebody else has it open.
-pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
-    let options = FileOptions { read_only, ..FileOptions::default() };
-    Ok(FileDevice::open(path, options)?)
+impl Opening {
+    fn device(&self, path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+        let watch = (self.unpacking)();
+        let dev = opened_device(path, read_only, &self.backing, &*self.opened, &*watch)?;
+        part_of(dev, self.part, path)
+    }
 }
 
 /// Opens the file or device; a qcow2 file as the disk in it.
@@ -108,12 +110,12 @@ pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
 /// # Errors
 /// As of open(2); somebody else has it open; a qcow2 that is damaged or not supported.
 pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
-    opened_device(path, read_only, &[], &|| {})
+    opened_device(path, read_only, &[], &|| {}, &())
 }
 
 /// As [`device`], of a qcow2 over the files of `backing`, the next one first. The other files of a
 /// split sparse image are opened, too. `opened` is called when all files are open and locked,
-/// before they are read.
+/// before they are read; `watch` sees how a compressed image is unpacked.
 ///
 /// # Errors
 /// As of [`device`].
@@ -122,24 +124,12 @@ pub fn opened_device(
     read_only: bool,
     backing: &[PathBuf],
     opened: &dyn Fn(),
+    watch: &dyn Watch,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let file = raw(path, read_only)?;
-    let below = backing.iter().map(|path| Ok((raw(path, true)?, path.clone())));
-    let below = below.collect::<Result<Vec<_>>>()?;
-    let others = container::others(&file, path).map_err(|err| err.at(path.display()))?;
-    let others = others.iter().map(|other| raw(other, true)).collect::<Result<Vec<_>>>()?;
-    // Made while every directory can be written to.
-    let scratch = container::is_compressed(&file)
-        .then(|| tempfile::tempfile().map_err(|err| ImageError::host(&std::env::temp_dir(), &err)));
+    let files = Files::open(raw(path, read_only)?, path, backing)?;
     opened();
-    if let Some(scratch) = scratch {
-        return container::unpacked(file, path, scratch?).map_err(|err| err.at(path.display()));
-    }
-    repair(&file, path)?;
-    if others.is_empty() || !below.is_empty() {
-        return over(file, path, below);
-    }
-    container::disk(file, path, others).map_err(|err| err.at(path.display()))
+    files.repair()?;
+    files.disk(watch)
 }
 
 /// Returns whether a file is a qcow2; false also where it cannot be read.
@@ -147,20 +137,14 @@ pub fn is_qcow2(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
 }
 
+/// Returns whether a file is a qcow2 over another file; false also where it cannot be read.
+pub fn is_over(path: &Path) -> bool {
+    raw(path, true).is_ok_and(|file| qcow2::is_over(&file))
+}
+
 /// Returns whether a file is compressed; false also where it cannot be read.
 pub fn is_compressed(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| container::is_compressed(&file))
-}
-
-/// Repairs a qcow2 that is open to be written to and was not closed before, with qemu-img.
-///
-/// # Errors
-/// There is no qemu-img, or it fails.
-pub fn repair(file: &FileDevice, path: &Path) -> Result<()> {
-    if file.geometry().read_only || !grows(file) {
-        return Ok(());
-    }
-    Qcow2Device::repair(file, path).map_err(|err| err.at(path.display()))
 }
 
 /// The other files of a split sparse image, of which `path` is the first; none where it cannot be
@@ -169,46 +153,7 @@ pub fn other_files(path: &Path) -> Vec<PathBuf> {
     if container::next_names(path).is_ok_and(|names| names.is_empty()) {
         return Vec::new();
     }
-    raw(path, true).map(|file| others(&file, path)).unwrap_or_default()
-}
-
-/// As [`other_files`], of an open file.
-pub fn others(file: &FileDevice, path: &Path) -> Vec<PathBuf> {
-    container::others(file, path).unwrap_or_default()
-}
-
-/// True if the disk in an opened file is not the file itself, and the file grows with it.
-pub fn grows(file: &FileDevice) -> bool {
-    !file.is_block_device() && qcow2::is_qcow2(file)
-}
-
-/// Returns the disk in an opened file: that of a qcow2, an Android sparse image, a VHD, VHDX or
-/// VMDK, or the file itself. `path` is for messages.
-///
-/// # Errors
-/// A file that is damaged, not closed, or not supported, or that QEMU has open.
-pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    over(file, path, Vec::new())
-}
-
-/// As [`formatted`], of a qcow2 over the files of `below`, the next one first.
-pub(crate) fn over(
-    file: FileDevice,
-    path: &Path,
-    below: Vec<(FileDevice, PathBuf)>,
-) -> Result<Arc<dyn BlockDevice>> {
-    let at = |err: ImageError| err.at(path.display());
-    if grows(&file) {
-        return Qcow2Device::open(file, path, below).map_err(at);
-    }
-    if !below.is_empty() {
-        let text = "it is no qcow2, so it is over no other file; leave --backing away";
-        return Err(at(ImageError::Usage(text.to_owned())));
-    }
-    if file.is_block_device() {
-        return Ok(Arc::new(file));
-    }
-    container::disk(file, path, Vec::new()).map_err(at)
+    raw(path, true).and_then(|file| container::others(&file, path)).unwrap_or_default()
 }
 
 impl Image {
@@ -217,8 +162,7 @@ impl Image {
     /// # Errors
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = opened_device(path, true, &how.backing, &*how.opened)?;
-        let dev = part_of(dev, how.part, path)?;
+        let dev = how.device(path, true)?;
         Image::read_device(dev, &how.clock, how.rescue, path)
     }
 
@@ -227,8 +171,7 @@ impl Image {
     /// # Errors
     /// As of [`Image::read`]; an image that somebody else has open.
     pub fn write(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = opened_device(path, false, &how.backing, &*how.opened)?;
-        let dev = part_of(dev, how.part, path)?;
+        let dev = how.device(path, false)?;
         Image::write_device(dev, &how.clock, path)
     }
 }

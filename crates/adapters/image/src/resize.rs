@@ -12,7 +12,7 @@ use syncline_fs::repair::Plan;
 use syncline_fs::{FsError, check_device};
 use syncline_ondisk::{RoCompatFeatures, Superblock};
 
-use crate::open::raw;
+use crate::files::raw;
 use crate::qcow2::is_qcow2;
 use crate::{Image, ImageError, Opening, Result, formatted, superblock};
 

@@ -41,6 +41,9 @@ size_t syncline_error(uint64_t handle, char *text, size_t size);
  * "durability=strict" or "durability=periodic": a sync makes its data durable, or returns at once and the volume goes
  * back to one moment after a crash, at most commit= seconds old; syncline_sync makes everything durable in both.
  * With "ro" a journal that has to be replayed is replayed in memory. -EBUSY: another process has it.
+ * With "ro" the disk in a qcow2, VHD, VHDX, VMDK or Android sparse image is read, also in several files, and that in
+ * a compressed image, which is unpacked into a file without a name in $TMPDIR. "backing=FILE" names the file that a
+ * qcow2 is over, and given again the file below that; a path with a comma is put in double quotes.
  * "isolate" or "isolate=/path/of/syncline", for images of strangers: a process of the program syncline, which gives up
  * its rights, reads the image. Where it ends, calls give -EIO. It is a child of yours, for which the library waits. */
 int syncline_open(const char *path, const char *options, syncline_volume *volume);

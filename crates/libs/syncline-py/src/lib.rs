@@ -93,9 +93,11 @@ impl Drop for Disk {
 #[pymethods]
 impl Disk {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf, options: &str) -> PyResult<Disk> {
+    #[pyo3(signature = (path, options, backing=Vec::new()))]
+    fn new(py: Python<'_>, path: PathBuf, options: &str, backing: Vec<PathBuf>) -> PyResult<Disk> {
         free(py, || {
-            let options = library::OpenOptions::parse(options)?;
+            let mut options = library::OpenOptions::parse(options)?;
+            options.backing.extend(backing);
             library::Disk::open(&path, &options)
         })
         .map(Disk)

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import gzip
 import importlib.metadata
 import io
 import os
@@ -33,6 +34,36 @@ class raises:
         assert isinstance(value, OSError), f"not raised: {errno.errorcode[self.number]}"
         assert value.errno == self.number, value
         return True
+
+
+def test_disks_in_the_files_of_other_programs(image, tmp_path, isolate):
+    with Volume(image) as volume:
+        volume.write_bytes("/motd", b"hello")
+    top, packed = tmp_path / "top.qcow2", tmp_path / "card.img.gz"
+    packed.write_bytes(gzip.compress(image.read_bytes(), 1))
+    with Volume(packed, "r") as volume:
+        assert volume.read_bytes("/motd") == b"hello"
+    assert syncline.check(packed).is_clean
+    for options in ("", isolate + ",ro"):
+        with raises(errno.EOPNOTSUPP):
+            Volume(packed, options=options)
+    try:
+        # What the image names is not opened.
+        make = ["qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd", top, "32M"]
+        subprocess.run(make, check=True)
+    except FileNotFoundError:
+        pytest.skip("needs qemu-img")
+    comma = image.rename(tmp_path / "ca,rd.img")
+    for backing in ([comma], (str(comma),), iter([comma])):
+        with Volume(top, "r", backing=backing) as volume:
+            assert volume.read_bytes("/motd") == b"hello"
+    with Volume(top, "r", f'backing="{comma}"') as volume:
+        assert volume.read_bytes("/motd") == b"hello"
+    with pytest.raises(TypeError, match="a list of files"):
+        Volume(top, "r", backing=comma)
+    for number, backing in ((errno.EOPNOTSUPP, []), (errno.ENOENT, [tmp_path / "none"]), (errno.EINVAL, [comma, top])):
+        with raises(number):
+            Volume(top, "r", backing=backing)
 
 
 def test_the_end_of_a_helper_is_an_error(image, isolate):

@@ -19,6 +19,7 @@ use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::error::{EBADF, EOPNOTSUPP, EROFS, Error, Result};
 use crate::helper::{self, Helper};
+use crate::images;
 use crate::maintenance::MaintenanceThread;
 use crate::options::OpenOptions;
 use crate::wire::Call;
@@ -100,7 +101,8 @@ pub struct Disk(pub(crate) Arc<Inner>);
 
 impl Disk {
     /// Opens an image file or a block device. With `ro` an image whose journal has to be replayed
-    /// is replayed in memory, and not one byte of it is written.
+    /// is replayed in memory, and not one byte of it is written; and a disk in the file of another
+    /// program is read.
     ///
     /// # Errors
     /// EBUSY for an image that is in use, EUCLEAN and EOPNOTSUPP as the volume says, and what the
@@ -109,13 +111,15 @@ impl Disk {
         check_host_path(path)?;
         let file = FileOptions { read_only: options.mount.read_only, ..FileOptions::default() };
         let Some(program) = &options.isolate else {
-            let device = Arc::new(FileDevice::open(path, file)?);
+            let image = FileDevice::open(path, file)?;
+            let device = images::disk(image, path, &options.backing)?;
             return Disk::on(device, options).map_err(|err| err.at(path.display()));
         };
         let program = helper::program(program)?;
         // The ring would be of this process.
         let image = FileDevice::open(path, FileOptions { io_uring: false, ..file })?;
-        let started = Helper::start(&program, image, options);
+        let plain = images::check_plain(&image, &options.backing);
+        let started = plain.and_then(|()| Helper::start(&program, image, options));
         let (helper, opened) = started.map_err(|err| err.at(path.display()))?;
         Ok(Disk(Arc::new(Inner {
             store: RwLock::new(Some(Store::Helper(Box::new(helper)))),

@@ -28,8 +28,12 @@ const EAGAIN: i32 = 11;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EINVAL: i32 = 22;
+#[cfg(feature = "images")]
+pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EROFS: i32 = 30;
 pub(crate) const EOPNOTSUPP: i32 = 95;
+#[cfg(feature = "images")]
+pub(crate) const EUCLEAN: i32 = 117;
 
 /// Why an operation was not done.
 ///

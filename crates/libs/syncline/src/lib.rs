@@ -145,6 +145,13 @@
 //! # Ok::<(), syncline::Error>(())
 //! ```
 //!
+//! # Disks of other programs
+//!
+//! With `ro` [`Disk::open`] reads the disk in a qcow2, VHD, VHDX, VMDK or Android sparse image,
+//! also in several files, and in an image that is compressed. That is unpacked into a file without
+//! a name in `$TMPDIR`. [`OpenOptions::backing`] names the files that a qcow2 is over; the names in
+//! an image are never opened. Only a raw image and a VHD of fixed size are written to.
+//!
 //! # Images of strangers
 //!
 //! A library cannot give up the rights of its program. With the option `isolate` a process of the
@@ -184,6 +191,11 @@ mod helper;
 #[cfg(not(feature = "isolate"))]
 #[path = "helper_absent.rs"]
 mod helper;
+#[cfg(feature = "images")]
+mod images;
+#[cfg(not(feature = "images"))]
+#[path = "images_absent.rs"]
+mod images;
 mod maintenance;
 mod names;
 mod options;

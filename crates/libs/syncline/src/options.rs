@@ -7,7 +7,7 @@ use syncline_fs::MountOptions;
 use crate::error::{EINVAL, Error, Result};
 
 /// Names beside those of [`MountOptions`].
-const NAMES: [&str; 3] = ["nobackground", "durability=periodic", "isolate"];
+const NAMES: [&str; 4] = ["nobackground", "durability=periodic", "isolate", "backing"];
 
 /// Options for opening an image: the defaults, changed by name or by [`OpenOptions::with`].
 ///
@@ -31,11 +31,14 @@ pub struct OpenOptions {
     /// The program `syncline` whose process reads the image in the place of this one: an empty path
     /// for the one that is installed. `None`: this process reads it.
     pub isolate: Option<PathBuf>,
+    /// Files that a qcow2 is over, the next one first. The names in an image are never opened.
+    pub backing: Vec<PathBuf>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { mount: MountOptions::default(), background: true, isolate: None }
+        let mount = MountOptions::default();
+        OpenOptions { mount, background: true, isolate: None, backing: Vec::new() }
     }
 }
 
@@ -51,22 +54,42 @@ impl OpenOptions {
     /// `durability=strict` or `durability=periodic`: whether a sync makes its data durable, or the
     /// volume goes back to one sync point after a crash, at most `commit=` seconds old; and
     /// `isolate`, `isolate=1` or `isolate=PATH`: a contained process of the program `syncline`
-    /// reads the image.
+    /// reads the image. With `ro`, `backing=FILE` names the file that a qcow2 is over, and given
+    /// again the file below that; a path with a comma is put in double quotes.
     ///
     /// # Errors
     /// EINVAL for an unknown name, with the nearest known one, or a bad value.
     pub fn parse(list: &str) -> Result<OpenOptions> {
         let mut options = OpenOptions::default();
-        for item in list.split(',').filter(|item| !item.is_empty()) {
+        for item in words(list).filter(|item| !item.is_empty()) {
             match item.split_once('=') {
                 None if item == "nobackground" => options.background = false,
                 None if item == "isolate" => options.isolate = Some(PathBuf::new()),
+                Some(("backing", file)) => options.backing.push(file_of(file)?),
                 Some(("isolate", program)) => options.isolate = program_of(program)?,
                 Some(("durability", level)) => options.mount.apply(sync_of(level)?)?,
                 _ => options.mount.apply_or(item, &NAMES)?,
             }
         }
         Ok(options)
+    }
+}
+
+/// The words of a list. A comma between double quotes separates none.
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |letter| {
+        is_quoted ^= letter == '"';
+        letter == ',' && !is_quoted
+    })
+}
+
+/// The file of `backing=`.
+fn file_of(given: &str) -> Result<PathBuf> {
+    let inner = given.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match inner.unwrap_or(given) {
+        "" => Err(Error::invalid("backing=: name the file that the image is over")),
+        file => Ok(file.into()),
     }
 }
 
@@ -115,7 +138,19 @@ mod tests {
             (isolate("isolate"), None)
         );
         assert_eq!(isolate("isolate=./syncline,ro"), Some("./syncline".into()));
-        for list in ["durability=relaxed", "durability=", "durability", "isolate=", "isolate=yes"] {
+        let backing = |list: &str| OpenOptions::parse(list).unwrap().backing;
+        assert_eq!(backing("ro,backing=a,backing=b"), [PathBuf::from("a"), "b".into()]);
+        assert_eq!(backing("backing=\"a,b\",ro"), [PathBuf::from("a,b")]);
+        for list in [
+            "backing=",
+            "backing",
+            "backing=\"\"",
+            "durability=relaxed",
+            "durability=",
+            "durability",
+            "isolate=",
+            "isolate=yes",
+        ] {
             assert_eq!(OpenOptions::parse(list).unwrap_err().errno, 22, "{list}");
         }
     }

@@ -20,8 +20,8 @@ pub struct Part {
     /// Use the file system that begins at this offset: bytes, or with K, M, G.
     #[arg(long, value_name = "BYTES", value_parser = offset_bytes)]
     pub offset: Option<u64>,
-    /// Read a qcow2 that is over this file (--backing again for the file below it). A name that is
-    /// in an image is never opened.
+    /// Open a qcow2 that is over this file (--backing again for the file below it). This file is
+    /// only read, and a name that is in an image is never opened.
     #[arg(long, value_name = "FILE")]
     pub backing: Vec<PathBuf>,
 }

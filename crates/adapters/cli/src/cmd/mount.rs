@@ -21,6 +21,7 @@ use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{BlockDevice, Clock, FileDevice, RecordingDevice, SwapDevice, WallClock};
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Host, Mount, Mounter, Setup, write_hint};
+use syncline_image::Files;
 use syncline_image::partition::{Part, part_of};
 use syncline_ondisk::FeatureCheck;
 
@@ -30,6 +31,7 @@ use super::reopened::Reopened;
 use crate::args;
 use crate::contain::{self, Rights};
 use crate::error::{Failure, Result};
+use crate::image::Standard;
 
 /// Byte that the serving process sends when it is ready.
 const READY: u8 = b'R';
@@ -102,11 +104,18 @@ fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
+    // As options they would have to be text.
+    for file in &args.part.backing {
+        command.arg("--backing").arg(file);
+    }
     command.arg("--").arg(image).arg(dir);
     crate::daemon::with_huge_pages(&mut command);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = [0];
-    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read(&mut said));
+    let read = child.stdout.take().map_or(Ok(0), |mut out| {
+        crate::daemon::await_word(&out, &child);
+        out.read(&mut said)
+    });
     if matches!(read, Ok(1)) && said[0] == READY {
         return Ok(());
     }
@@ -259,7 +268,8 @@ struct Stack {
     buffered: Option<Buffered>,
     /// The device of the volume.
     top: Arc<dyn BlockDevice>,
-    writable: Option<Reopened>,
+    /// For a mount with `ro`: the image, or the reason why nobody can write to it.
+    writable: std::result::Result<Reopened, String>,
 }
 
 fn stacked(
@@ -270,11 +280,12 @@ fn stacked(
     host: &Arc<dyn Host>,
     rights: &Arc<dyn Rights>,
 ) -> Result<Stack> {
-    let Open { image: file, trace, log, .. } = open;
+    let Open { image: files, unpacking, trace, log, .. } = open;
+    let only_read = files.only_read();
     let capture = trace
         .map(|trace| Capture::start(trace, Arc::clone(clock), Arc::clone(host)))
         .transpose()?;
-    let (counted, place) = opened(options, file, image, clock, rights)?;
+    let (counted, place) = opened(options, (files, unpacking), image, clock, rights)?;
     let traced = capture.map(|capture| Traced { capture, _image: Arc::clone(&counted) });
     let buffered = log.map(|(log, made)| {
         let attached = attach(options, &counted, log);
@@ -288,23 +299,28 @@ fn stacked(
     let buffered = buffered.transpose()?;
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
-    let reopens = in_memory.is_none() && !options.noload && options.volume.rescue.is_none();
-    let place = place.filter(|_| reopens);
+    let replayed = in_memory.is_some() || options.noload || options.volume.rescue.is_some();
     let part = part(options);
     let (image, rights) = (image.to_owned(), Arc::clone(rights));
-    let writable = place.map(|place| Reopened { place, image, part, rights });
+    let writable = match (only_read, place) {
+        (Some(why), _) => Err(why.to_owned()),
+        (None, Some(place)) if !replayed => Ok(Reopened { place, image, part, rights }),
+        _ => Err("mounted with `noload`, or its log was replayed in memory only; unmount it, and \
+                  mount it again"
+            .to_owned()),
+    };
     Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
 
 /// The image, which has an ext4, and with `ro` the place in which it can be opened again to write.
 fn opened(
     options: &FuseOptions,
-    file: FileDevice,
+    files: (Files, Standard),
     image: &Path,
     clock: &Arc<dyn Clock>,
     rights: &Arc<dyn Rights>,
 ) -> Result<(Arc<Device>, Option<Arc<SwapDevice>>)> {
-    let device = recovered(options, file, image, clock, rights)?;
+    let device = recovered(options, files, image, clock, rights)?;
     if !options.volume.read_only {
         return Ok((Arc::new(RecordingDevice::new(device)), None));
     }
@@ -316,20 +332,20 @@ fn opened(
 /// written and neither `noload` nor `norecovery` is given. Gives the disk as it is open then.
 fn recovered(
     options: &FuseOptions,
-    file: FileDevice,
+    (files, unpacking): (Files, Standard),
     image: &Path,
     clock: &Arc<dyn Clock>,
     rights: &Arc<dyn Rights>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let part = part(options);
-    let disk = part_of(syncline_image::formatted(file, image)?, part, image)?;
+    let (part, only_read) = (part(options), files.only_read().is_some());
+    let disk = part_of(files.disk(&unpacking)?, part, image)?;
     if options.volume.rescue.is_some() {
         return Ok(disk);
     }
     let superblock = crate::image::superblock(&*disk, image)?;
     // Features that can only be read leave the log where it is: readers have it in memory.
     let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
-    let wanted = options.volume.read_only && !options.noload;
+    let wanted = options.volume.read_only && !options.noload && !only_read;
     if !wanted || !superblock.needs_recovery() || !may_write {
         return Ok(disk);
     }

@@ -19,14 +19,14 @@ pub(super) struct Live {
     buffer: Option<Arc<Buffer>>,
     governor: Governor,
     /// Image of a mount with `ro`, which can be opened again to write. One change at a time.
-    writable: Mutex<Option<Reopened>>,
+    writable: Mutex<Result<Reopened, String>>,
 }
 
 impl Live {
     pub(super) fn new(
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
-        writable: Option<Reopened>,
+        writable: Result<Reopened, String>,
         rights: &Arc<dyn Rights>,
     ) -> Live {
         let (volume, buffer, rights) = (volume.clone(), buffer.cloned(), Arc::clone(rights));
@@ -77,12 +77,7 @@ impl Live {
         if !self.volume.is_read_only() {
             return Ok(());
         }
-        let Some(image) = &*writable else {
-            return Err("mounted with `noload`, or its log was replayed in memory only; unmount \
-                        it, and mount it again"
-                .to_owned());
-        };
-        let reopened = image.open_to_write();
+        let reopened = writable.as_ref().map_err(Clone::clone)?.open_to_write();
         reopened.map_err(|failure| failure.message().unwrap_or_default().to_owned())?;
         self.volume.make_writable().map_err(|err| err.to_string())
     }

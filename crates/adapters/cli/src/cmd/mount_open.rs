@@ -9,12 +9,14 @@ use syncline_device::{
     BlockDevice, DeviceError, FileDevice, FileOptions, kernel_use, mounted_image,
 };
 use syncline_fuse::{Affinity, Capture, FuseOptions, Host, Rings, Sandbox, TraceFile};
+use syncline_image::Files;
 
 use super::reopened::Pin;
 use crate::args;
 use crate::contain::{self, Keeper, Keeps, Layers, Limits, Local, Rights, Served};
 use crate::control::{self, Bound};
 use crate::error::{Failure, Result};
+use crate::image::Standard;
 
 /// Longest wait of a mount for the previous mount of the image to finish.
 const FINISH_WAIT: Duration = Duration::from_secs(30);
@@ -28,12 +30,17 @@ pub(super) const IN_USE: [i32; 2] = [11, 16];
 /// Most open descriptors of a mount: image, log, trace, two for each of 128 workers, clients.
 pub(super) const DESCRIPTORS_MAX: u64 = 512;
 
+/// Descriptors of a file beside the image: two, and two copies.
+const DESCRIPTORS_BESIDE: u64 = 4;
+
 /// Memory for data of a mount besides four times its caches: stacks, tables, buffers.
 pub(super) const DATA_BYTES: u64 = 2 << 30;
 
 /// Files and sockets of a mount, opened while it has the rights to.
 pub(super) struct Open {
-    pub(super) image: FileDevice,
+    pub(super) image: Files,
+    /// Shows how a compressed image is unpacked.
+    pub(super) unpacking: Standard,
     pub(super) trace: Option<TraceFile>,
     /// The log of the write buffer, and whether it is new.
     pub(super) log: Option<(FileDevice, bool)>,
@@ -52,7 +59,9 @@ impl Open {
         dir: &Path,
     ) -> Result<(Open, Pin)> {
         let (file, pin) = open(image, options.volume.read_only)?;
-        syncline_image::repair(&file, image)?;
+        let backing = [&options.backing[..], &args.part.backing].concat();
+        let files = Files::open(file, image, &backing)?;
+        files.repair()?;
         let log = options.buffer_log.as_ref().map(|path| {
             let made = !path.exists();
             if made {
@@ -80,7 +89,8 @@ impl Open {
         });
         let (trace, null) = (trace.transpose()?, null.transpose()?);
         let rings = rings(options, image);
-        Ok((Open { image: file, trace, log, control, rings, null }, pin))
+        let unpacking = Standard::contained("unpack");
+        Ok((Open { image: files, unpacking, trace, log, control, rings, null }, pin))
     }
 
     /// Limits of the process that serves it.
@@ -88,16 +98,17 @@ impl Open {
         let cache_bytes = options.volume.cache_bytes.max(options.buffer_ram.unwrap_or_default());
         let size_bytes = |file: &FileDevice| file.geometry().size_bytes;
         let log_bytes = self.log.as_ref().map_or(0, |(log, _)| size_bytes(log));
-        let grows = self.trace.is_some() || syncline_image::grows(&self.image);
+        let grows = self.trace.is_some() || self.image.grows();
+        let beside = self.image.beside().count() as u64;
         Limits {
-            descriptors: DESCRIPTORS_MAX,
+            descriptors: DESCRIPTORS_MAX + beside * DESCRIPTORS_BESIDE,
             data_bytes: DATA_BYTES + cache_bytes.saturating_mul(4),
             // `strict` does without rather than keep a capability.
             keeps: match (options.affinity, options.sandbox) {
                 (Affinity::Caller, Sandbox::Best) => Keeps::Binds,
                 _ => Keeps::Nothing,
             },
-            file_bytes: (!grows).then(|| size_bytes(&self.image).max(log_bytes)),
+            file_bytes: (!grows).then(|| size_bytes(self.image.image()).max(log_bytes)),
         }
     }
 }
@@ -169,11 +180,6 @@ fn open(image: &Path, read_only: bool) -> Result<(FileDevice, Pin)> {
         }
         match FileDevice::open(image, options) {
             Ok(file) => {
-                if !syncline_image::others(&file, image).is_empty() {
-                    let text = "a sparse image in several files is not mounted; simg2img makes \
-                                one file of them";
-                    return Err(Failure::Failed(text.to_owned()).at(image.display()));
-                }
                 let pin = Pin::of(&file, image)?;
                 return Ok((file, pin));
             }

@@ -29,7 +29,7 @@ const FLAGS: [(StatVfsMountFlags, MountFlags); 7] = [
 
 /// The words of the options.
 fn words(args: &Mount) -> impl Iterator<Item = &str> {
-    args.options.iter().flat_map(|list| list.split(','))
+    args.options.iter().flat_map(|list| syncline_fuse::words(list))
 }
 
 /// True if the options ask for a remount.

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use syncline_control::{Power, Services, Session, socket};
 use syncline_device::{FileDevice, OpenFiles};
 use syncline_fuse::{FuseOptions, Host, Machine, Place, Process, TraceFile};
+use syncline_image::Files;
 
 use super::channel;
 use crate::args;
@@ -73,6 +74,8 @@ struct Hello {
     has_new_log: bool,
     /// Behind the image (`O_PATH`): what is open of it, if only to read.
     reads: bool,
+    /// Descriptors of other files, in messages of their own.
+    beside: usize,
     /// The name of the trace; its directory is the last descriptor.
     trace: Option<String>,
 }
@@ -114,6 +117,8 @@ pub(crate) struct Local {
     /// The keeper's copy of what the other process has open. The lock of a reader counts where a
     /// process shows it (proc(5)), and the other process shows nothing.
     lent: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The same of the files beside the image, which stay open.
+    beside: Vec<OwnedFd>,
 }
 
 impl Local {
@@ -134,6 +139,7 @@ impl Local {
             new_log: options.buffer_log.clone().filter(|_| of.has_new_log),
             services: Mutex::default(),
             lent: Mutex::default(),
+            beside: Vec::new(),
         }
     }
 
@@ -261,7 +267,7 @@ impl Keeper {
         of: &Served<'_>,
         args: &args::Mount,
         pin: &Pin,
-        image: &FileDevice,
+        files: &Files,
         trace: Option<&TraceFile>,
     ) -> io::Result<Keeper> {
         let (ours, theirs) = channel::pair()?;
@@ -281,7 +287,9 @@ impl Keeper {
         drop(command);
         let parts = trace.map(|trace| trace.place.parts());
         let name = parts.map(|(_, name)| name.to_string_lossy().into_owned());
-        let open = image.files()?;
+        let open = files.image().files()?;
+        let beside = files.beside().map(|file| Ok(file.files()?.buffered));
+        let beside = beside.collect::<io::Result<Vec<_>>>()?;
         let mut descriptors = vec![pin.as_fd()];
         descriptors.extend(open.read_only.then_some(open.buffered.as_fd()));
         descriptors.extend(parts.map(|(dir, _)| dir.as_fd()));
@@ -289,9 +297,13 @@ impl Keeper {
             in_background: of.in_background,
             has_new_log: of.has_new_log,
             reads: open.read_only,
+            beside: beside.len(),
             trace: name,
         };
         channel::send(&ours, &hello, &descriptors)?;
+        for file in &beside {
+            channel::send(&ours, &(), &[file.as_fd()])?;
+        }
         Ok(Keeper {
             socket: ours,
             owner: rustix::process::geteuid().as_raw(),
@@ -420,7 +432,12 @@ pub(crate) fn keep(args: &args::Mount) -> Result<()> {
         in_background: hello.in_background,
         has_new_log: hello.has_new_log,
     };
-    let local = Local::new(&of, &options, Pin::from(pin), place);
+    let mut local = Local::new(&of, &options, Pin::from(pin), place);
+    for _ in 0..hello.beside {
+        let received = channel::receive::<()>(&socket).map_err(failed)?;
+        let Some(((), file)) = received else { return Ok(()) };
+        local.beside.extend(file);
+    }
     *local.lent.lock().unwrap_or_else(PoisonError::into_inner) =
         reads.map(|open| Box::new(open) as Box<dyn Any + Send>);
     channel::answer(&socket, move |ask| local.answer(ask)).map_err(failed)

@@ -125,6 +125,46 @@ fn traced(through: &str, uring: &str) {
     }
 }
 
+/// Neither where a compressed image is unpacked nor where a qcow2 is over a file.
+#[test]
+fn no_call_of_a_mount_of_several_files_is_refused() {
+    let test = "no_call_of_a_mount_of_several_files_is_refused";
+    if !traceable(test) {
+        return;
+    }
+    let place = scratch();
+    let image = mkfs(&ImageSpec::with_size(64 << 20));
+    let make = r#"cd "$1"; cp "$0" base; gzip -1c base > packed
+        qemu-img create -q -u -f qcow2 -F raw -b nothing top 64M"#;
+    let made = Command::new("sh").args(["-ec", make]).arg(image.path()).arg(place.path()).status();
+    if !made.unwrap().success() {
+        return skip(test, "needs gzip and qemu-img");
+    }
+    let at = |name: &str| place.path().join(name);
+    let over = format!("backing={}", at("base").display());
+    for (name, more) in [("packed", "ro"), ("top", &format!("ro,{over}")), ("top", &over)] {
+        let source = Some(at(name));
+        let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(1 << 20)), source);
+        let mut command = Command::new("strace");
+        command.args(["-ff", "-qq", "-o"]).arg(at("calls")).arg(binary().get_program());
+        command.args(["mount", "-f", "-o", &format!("sandbox=best,{more}")]);
+        mounted.mount_by(command);
+        if more == over {
+            worked(&mounted.dir);
+        }
+        assert_eq!(std::fs::read_dir(mounted.at("lost+found")).unwrap().count(), 0);
+        mounted.unmount_clean();
+        for entry in std::fs::read_dir(place.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.display().to_string().contains("calls.") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert_eq!(refused(&text), [""; 0], "{name}");
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn no_call_of_an_import_or_a_resize_is_refused() {
     let test = "no_call_of_an_import_or_a_resize_is_refused";

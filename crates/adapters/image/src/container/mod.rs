@@ -31,7 +31,9 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, OffsetDevice};
 
 #[cfg(any(unix, windows))]
-pub(crate) use file::{disk, is_compressed, others, unpacked};
+pub(crate) use file::{
+    Locked, disk, is_compressed, is_packed, only_read, others, unpacked, unpacking,
+};
 pub use known::named;
 use mapped::{Mapped, Runs};
 #[cfg(any(unix, windows))]
@@ -100,7 +102,7 @@ fn damaged(why: &str) -> ImageError {
     ImageError::Corrupt(format!("the image file is damaged: {why}; take another copy of it"))
 }
 
-fn unsupported(text: &str) -> ImageError {
+pub(crate) fn unsupported(text: &str) -> ImageError {
     ImageError::Unsupported(text.to_owned())
 }
 
@@ -180,6 +182,17 @@ pub fn unpack(
     path: &Path,
     write: &mut dyn FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<u64> {
+    unpack_each(bytes, path, &mut |part, at| {
+        without_zeros(part).try_for_each(|(from, data)| write(data, at + from))
+    })
+}
+
+/// As [`unpack`], with all bytes.
+fn unpack_each(
+    bytes: Bytes,
+    path: &Path,
+    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<u64> {
     let (mut bytes, _) = stream::decoded(bytes, path)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut len = 0;
@@ -190,9 +203,7 @@ pub fn unpack(
             Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
             Err(err) => return Err(damaged(&crate::plain(&err))),
         };
-        for (at, data) in without_zeros(part) {
-            write(data, len + at)?;
-        }
+        each(part, len)?;
         len += part.len() as u64;
     }
 }

@@ -24,6 +24,10 @@ const CHUNK_BYTES: u64 = 12;
 /// Blocks of at most 1 MiB, as fastboot has them.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
+/// Missing files of a split image in a row behind which another one is found.
+#[cfg(any(unix, windows))]
+const GAP_MAX: usize = 8;
+
 /// Files of a split image; those of a phone have some dozens.
 #[cfg(any(unix, windows))]
 const PARTS_MAX: usize = 1000;
@@ -126,7 +130,7 @@ fn part(source: &Source, start: u64, end: u64) -> Result<Part> {
 /// numbers that are there. None for a name without a number.
 ///
 /// # Errors
-/// Another file is the first.
+/// Another file is the first; one in between is missing.
 #[cfg(any(unix, windows))]
 pub(crate) fn others(first: &Path) -> Result<Vec<PathBuf>> {
     let number = first.extension().and_then(|number| number.to_str()).unwrap_or_default();
@@ -145,6 +149,17 @@ pub(crate) fn others(first: &Path) -> Result<Vec<PathBuf>> {
         );
         return Err(ImageError::Usage(text));
     }
-    let others = (nr.saturating_add(1)..).map(name).take(PARTS_MAX);
-    Ok(others.take_while(|other| other.exists()).collect())
+    let after = |nr: u32| (nr.saturating_add(1)..=u32::MAX).map(name);
+    let others: Vec<_> = after(nr).take(PARTS_MAX).take_while(|other| other.exists()).collect();
+    let missing = nr.saturating_add(1).saturating_add(others.len() as u32);
+    if let Some(there) = after(missing).take(GAP_MAX).find(|other| other.exists()) {
+        let (there, missing) = (there.display(), name(missing));
+        let text = format!(
+            "{there} is there and {} is missing; copy that, too, or give this image a name without \
+             a number",
+            missing.display()
+        );
+        return Err(ImageError::Usage(text));
+    }
+    Ok(others)
 }

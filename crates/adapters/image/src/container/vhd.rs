@@ -10,6 +10,8 @@ use super::mapped::Piece;
 use super::{Runs, Source, be32, be64, damaged, unsupported};
 use crate::Result;
 
+/// First bytes of a footer and of its copy.
+pub(super) const MAGIC: &[u8] = b"conectix";
 const FOOTER_BYTES: u64 = 512;
 const HEADER_BYTES: usize = 1024;
 const UNUSED: u32 = u32::MAX;
@@ -31,7 +33,7 @@ fn is_summed(bytes: &[u8], at: usize) -> bool {
 pub(super) fn found(source: &Source) -> Result<Option<Vhd>> {
     let Some(at) = source.len.checked_sub(FOOTER_BYTES) else { return Ok(None) };
     let mut footer = source.bytes(at, FOOTER_BYTES as usize)?;
-    let is_footer = |footer: &[u8]| footer.starts_with(b"conectix") && is_summed(footer, 64);
+    let is_footer = |footer: &[u8]| footer.starts_with(MAGIC) && is_summed(footer, 64);
     if !is_footer(&footer) {
         // Where a file was cut its copy of the footer says what it was.
         footer = source.bytes(0, FOOTER_BYTES as usize)?;

@@ -1,5 +1,6 @@
 //! The device over imago, and the packing of a raw image.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,27 +21,20 @@ use syncline_device::{
 
 use super::header::{Header, mark_dirty};
 use super::lock;
+use super::overlay::Overlay;
 use super::reader::Reader;
-use crate::{ImageError, ReadAt, Result};
+use crate::container::Locked;
+use crate::files::disk_below;
+use crate::{ImageError, Result};
 
 /// Bytes copied at once into a new file: one cluster of qemu-img's default size.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A file that stays locked while it is read.
-struct Locked {
-    file: File,
-    _locked: FileDevice,
-}
-
-impl ReadAt for Locked {
-    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        ReadAt::read_exact_at(&self.file, into, at)
-    }
-}
-
 /// A qcow2 file as a device.
 pub(crate) struct Qcow2Device {
     disk: FormatAccess<Storage>,
+    /// The disk below, if there is one.
+    overlay: Option<Overlay>,
     file: File,
     geometry: Geometry,
     failed: AtomicBool,
@@ -48,20 +42,31 @@ pub(crate) struct Qcow2Device {
     _locked: FileDevice,
 }
 
-fn in_use() -> ImageError {
-    let text = "another program has it open, perhaps a virtual machine; close that first";
-    ImageError::Failed(text.to_owned())
+/// The file for qemu-img: one that is over another is opened without it.
+fn named(path: &Path, is_over: bool) -> Result<OsString> {
+    if !is_over {
+        return Ok(path.into());
+    }
+    let name = path.to_str().ok_or_else(|| {
+        let text =
+            "the qcow2 was not closed, and qemu-img takes no name that is not UTF-8; rename it";
+        ImageError::Failed(text.to_owned())
+    })?;
+    let file = serde_json::json!({ "driver": "file", "filename": name });
+    let whole = serde_json::json!({ "driver": "qcow2", "file": file, "backing": null });
+    Ok(format!("json:{whole}").into())
 }
 
 /// Repairs the refcounts of a file that was not closed.
-fn repair(path: &Path) -> Result<()> {
+fn repair(path: &Path, is_over: bool) -> Result<()> {
     let program = crate::mkfs::find("qemu-img").ok_or_else(|| {
         let text = "the qcow2 was not closed, so its refcounts have to be repaired before it is \
                     written to; install qemu-utils, which has qemu-img, and run this again";
         ImageError::Failed(text.to_owned())
     })?;
     let mut command = Command::new(&program);
-    command.args(["check", "-q", "-f", "qcow2", "-r", "all"]).arg(path);
+    command.args(["check", "-q"]).args((!is_over).then_some(["-f", "qcow2"]).into_iter().flatten());
+    command.args(["-r", "all"]).arg(named(path, is_over)?);
     let ran = command.output().map_err(|err| ImageError::host(&program, &err))?;
     if ran.status.success() {
         return Ok(());
@@ -82,13 +87,7 @@ impl Qcow2Device {
         let file = device.try_clone_file().map_err(host)?;
         let bytes = file.metadata().map_err(host)?.len();
         let header = Header::read(&file, bytes)?;
-        if header.dirty && header.backing.is_some() {
-            // qemu-img opens what the image names.
-            let text = "the qcow2 was not closed, and is over another file; \
-                        `qemu-img check -r all` repairs it";
-            return Err(ImageError::Failed(text.to_owned()));
-        }
-        if header.dirty { repair(path) } else { Ok(()) }
+        if header.dirty { repair(path, header.backing.is_some()) } else { Ok(()) }
     }
 
     /// Opens what a file device has opened and locked; `below` are the files that it is over, the
@@ -117,26 +116,15 @@ impl Qcow2Device {
                         `qemu-img amend -f qcow2 -o compat=1.1` makes it version 3";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
-        if writable && header.backing.is_some() {
-            let text = "a qcow2 over another file is only read; `qemu-img convert -O qcow2` writes \
-                        both into one, which can be written to";
-            return Err(ImageError::Unsupported(text.to_owned()));
-        }
         if writable && header.is_zstd {
             let text = "the qcow2 is compressed with zstd, which is only read; \
                         `qemu-img convert -O qcow2` writes a copy without that";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
-        if !lock::take(&file, writable) {
-            return Err(in_use());
-        }
-        if header.is_zstd || header.backing.is_some() {
-            let mut below = below.into_iter();
-            let next = match below.next() {
-                Some((next, path)) => Some(crate::open::over(next, &path, below.collect())?),
-                None => None,
-            };
-            let (bytes, locked) = (bytes()?, Box::new(Locked { file, _locked: device }));
+        lock::take(&file, writable)?;
+        let next = disk_below(below)?;
+        if header.is_zstd || next.is_some() && !writable {
+            let (bytes, locked) = (bytes()?, Box::new(Locked::new(file, device)));
             return Ok(Arc::new(Reader::open(locked, bytes, next)?));
         }
         let failed = |err: io::Error| {
@@ -164,15 +152,31 @@ impl Qcow2Device {
             zones: None,
         };
         let failed = AtomicBool::new(false);
-        Ok(Arc::new(Qcow2Device { disk, file, geometry, failed, _locked: device }))
+        let overlay = next.map(|below| Overlay::new(below, header.cluster_bits));
+        Ok(Arc::new(Qcow2Device { disk, overlay, file, geometry, failed, _locked: device }))
     }
 
     /// Data, then tables, then the disk below. Data goes first, so that no table on the disk points
     /// to data that is not.
     fn flush_all(&self) -> io::Result<()> {
-        self.disk.sync()?;
-        self.disk.flush()?;
-        self.disk.sync()
+        let flush = || {
+            self.disk.sync()?;
+            self.disk.flush()?;
+            self.disk.sync()
+        };
+        self.overlay.as_ref().map_or_else(flush, |overlay| overlay.alone(flush))
+    }
+
+    fn write(&self, from: &[&[u8]], mut at: u64) -> io::Result<()> {
+        if let Some(overlay) = &self.overlay {
+            // A cluster is copied once, not for each part of it.
+            return overlay.write(&self.disk, at, &from.concat());
+        }
+        for part in from {
+            self.disk.write(*part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn run(&self, request: &mut Request<'_>) -> io::Result<()> {
@@ -180,15 +184,15 @@ impl Qcow2Device {
         match &mut request.op {
             Op::Read { into } => {
                 for part in into.iter_mut() {
-                    self.disk.read(&mut **part, at)?;
+                    match &self.overlay {
+                        Some(overlay) => overlay.read(&self.disk, at, part)?,
+                        None => self.disk.read(&mut **part, at)?,
+                    }
                     at += part.len() as u64;
                 }
             }
             Op::Write { from, fua } => {
-                for part in from.iter() {
-                    self.disk.write(*part, at)?;
-                    at += part.len() as u64;
-                }
+                self.write(from, at)?;
                 if *fua {
                     return self.flush_all();
                 }
@@ -246,7 +250,7 @@ impl Drop for Qcow2Device {
 /// As of open(2) and write(2); `target` is there already.
 pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
     let at = |err: io::Error| ImageError::host(target, &err);
-    let raw_device = crate::open::raw(raw, true)?;
+    let raw_device = crate::files::raw(raw, true)?;
     let size_bytes = raw_device.geometry().size_bytes;
     let file = crate::platform::create_private(target, mode, true).map_err(at)?;
     let written = || -> io::Result<()> {

@@ -11,6 +11,7 @@
 use std::fs::File;
 
 use crate::platform::locks::{is_free, take as lock};
+use crate::{ImageError, Result};
 
 /// Bytes for what is done.
 const DONE_AT: i64 = 100;
@@ -20,13 +21,17 @@ const READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
 
-/// Takes the locks of a writer or reader; they last as long as the open file. False: another
-/// process contradicts.
-pub(super) fn take(file: &File, writable: bool) -> bool {
+/// Takes the locks of a writer or reader; they last as long as the open file.
+///
+/// # Errors
+/// Another process contradicts.
+pub(super) fn take(file: &File, writable: bool) -> Result<()> {
     let done: &[i64] = if writable { &[READ, WRITE, RESIZE] } else { &[READ] };
     let denied: &[i64] = if writable { &[WRITE, RESIZE] } else { &[WRITE] };
-    done.iter().all(|thing| lock(file, DONE_AT + thing))
+    let taken = done.iter().all(|thing| lock(file, DONE_AT + thing))
         && denied.iter().all(|thing| lock(file, DENIED_AT + thing))
         && done.iter().all(|thing| is_free(file, DENIED_AT + thing))
-        && denied.iter().all(|thing| is_free(file, DONE_AT + thing))
+        && denied.iter().all(|thing| is_free(file, DONE_AT + thing));
+    let text = "another program has it open, perhaps a virtual machine; close that first";
+    taken.then_some(()).ok_or_else(|| ImageError::Failed(text.to_owned()))
 }

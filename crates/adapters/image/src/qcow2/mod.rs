@@ -15,10 +15,12 @@
 //!   here `qemu-img check -r all` is run. Flushed data is present before and after the repair.
 //! - Discards do nothing. So a cluster is never used again for other data within a session, and a
 //!   table that reached the disk before its data points to zeros.
-//! - A build without the feature `qcow2` refuses such a file and never takes it for a raw image.
-//!   imago needs Rust 1.87, all else 1.85.
+//! - One that is written to over another file has an [`overlay::Overlay`], which copies clusters
+//!   up.
 //! - [`Reader`] reads it instead where a program gives the bytes of the file (a browser), where
-//!   clusters are compressed with zstd, and where another file is below.
+//!   clusters are compressed with zstd, where another file is below one that is only read, and in
+//!   a build without the feature `qcow2`. Such a build refuses to write to it and never takes it
+//!   for a raw image. imago needs Rust 1.87, all else 1.85.
 //! - The file has no other writer while a virtual machine runs.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.
@@ -28,13 +30,18 @@ mod absent;
 #[cfg(feature = "qcow2")]
 mod disk;
 mod header;
-#[cfg(feature = "qcow2")]
+#[cfg(any(unix, windows))]
 mod lock;
+#[cfg(feature = "qcow2")]
+mod overlay;
 mod reader;
 
 use std::path::Path;
 
 use syncline_device::{BlockDevice, Kind, Origin, SECTOR_BYTES};
+
+#[cfg(any(unix, windows))]
+use crate::ReadAt;
 
 #[cfg(all(any(unix, windows), not(feature = "qcow2")))]
 pub(crate) use absent::{Qcow2Device, pack};
@@ -50,6 +57,21 @@ pub(crate) fn is_qcow2(device: &dyn BlockDevice) -> bool {
     let mut sector = [0; SECTOR_BYTES as usize];
     let read = device.read(0, &mut sector, Origin::new(Kind::Metadata, true));
     read.is_ok() && sector.starts_with(&MAGIC)
+}
+
+/// Returns whether an open file begins as a qcow2 that names a file below it.
+#[cfg(any(unix, windows))]
+pub(crate) fn is_over(device: &dyn BlockDevice) -> bool {
+    let mut sector = [0; SECTOR_BYTES as usize];
+    let read = device.read(0, &mut sector, Origin::new(Kind::Metadata, true));
+    read.is_ok() && sector.starts_with(&MAGIC) && header::u64_at(&sector, 8) != 0
+}
+
+/// Returns whether these bytes begin as a qcow2.
+#[cfg(any(unix, windows))]
+pub(crate) fn begins(bytes: &dyn ReadAt, len: u64) -> bool {
+    let mut start = [0; MAGIC.len()];
+    len >= start.len() as u64 && bytes.read_exact_at(&mut start, 0).is_ok() && start == MAGIC
 }
 
 /// Returns whether a new image of this name is to be a qcow2.

@@ -308,7 +308,7 @@ fn compressed_images_are_read_to_their_end() {
             let packed = dir.path().join("packed");
             std::fs::write(&packed, &ran.stdout).unwrap();
             assert!(contents(&*open(&packed)) == raw, "{program} {name}");
-            assert!(refusal(&packed, false).contains("only read; unpack it first"));
+            assert!(refusal(&packed, false).contains("only read; unpack it first, or mount it"));
             std::fs::write(&packed, &ran.stdout[..ran.stdout.len() - 5]).unwrap();
             assert!(refusal(&packed, true).contains("is damaged"), "{program} {name}");
         }

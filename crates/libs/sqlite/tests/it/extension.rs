@@ -135,6 +135,29 @@ fn every_journal_mode_keeps_what_was_committed() {
     }
 }
 
+/// A packed image has its databases for readers.
+#[test]
+fn databases_of_a_compressed_image_are_read() {
+    const NAME: &str = "databases_of_a_compressed_image_are_read";
+    let Some(image) = image(NAME) else { return };
+    let said = run(&format!(
+        ".open {}\nCREATE TABLE t(a); INSERT INTO t VALUES(7);\n",
+        uri("/app.db", image.path(), "")
+    ));
+    assert_eq!(said, "");
+    let packed = std::process::Command::new("gzip").arg("-1c").arg(image.path()).output();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), packed.unwrap().stdout).unwrap();
+    let said = run(&format!(
+        ".open {}\nSELECT a FROM t;\nINSERT INTO t VALUES(8);\n",
+        uri("/app.db", file.path(), "&options=ro")
+    ));
+    assert!(said.starts_with("7\n") && said.contains("readonly"), "{said}");
+    let backing = uri("/app.db", image.path(), "&options=ro,backing=/no/such");
+    let said = run(&format!("ATTACH '{backing}' AS a;\nSELECT syncline_error();\n"));
+    assert!(said.contains("/no/such: "), "{said}");
+}
+
 #[test]
 fn what_cannot_be_opened_is_said() {
     const NAME: &str = "what_cannot_be_opened_is_said";

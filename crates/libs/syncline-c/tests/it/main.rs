@@ -127,6 +127,45 @@ fn valgrind_finds_nothing() {
 }
 
 #[test]
+fn disks_of_other_programs_are_read() {
+    const NAME: &str = "disks_of_other_programs_are_read";
+    if ["cc", "gzip", "qemu-img"].iter().any(|program| !there(NAME, program)) {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(&here("tests/it/container.c"), dir.path(), &SANITIZERS);
+    let image = syncline_testkit::mkfs(&syncline_testkit::ImageSpec::default());
+    let shell = |command: &str| {
+        let mut shell = Command::new("sh");
+        let ran = shell.args(["-ec", command]).current_dir(dir.path()).status();
+        assert!(ran.unwrap().success(), "{command}");
+    };
+    shell(&format!("cp {} 'ba,se.img'; echo hello > motd", image.path().display()));
+    let debugfs = Command::new("debugfs")
+        .args(["-w", "-R", "write motd motd", "ba,se.img"])
+        .current_dir(dir.path())
+        .output();
+    assert!(debugfs.unwrap().status.success());
+    shell(
+        "gzip -1c ba,se.img > packed; size=$(stat -c %s ba,se.img); \
+         qemu-img create -q -u -f qcow2 -F raw -b /no/such top.qcow2 $size",
+    );
+    for (image, options, said) in [
+        ("packed", "ro", "hello"),
+        ("packed", "", "95 packed: the image is compressed"),
+        ("top.qcow2", r#"ro,backing="ba,se.img""#, "hello"),
+        ("top.qcow2", "ro", "95 top.qcow2: the qcow2 is over the file `/no/such`"),
+        ("top.qcow2", "ro,backing=none", "2 "),
+        ("ba,se.img", "ro,backing=packed", "22 ba,se.img: it is no qcow2"),
+        ("top.qcow2", "ro,backing=", "22 backing=: name the file"),
+    ] {
+        let ran = run(Command::new(&program).args([image, options]), dir.path());
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(out.starts_with(said), "{image} {options}: {out}");
+    }
+}
+
+#[test]
 fn the_example_for_an_event_loop_runs() {
     const NAME: &str = "the_example_for_an_event_loop_runs";
     if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {

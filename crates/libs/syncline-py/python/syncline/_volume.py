@@ -357,6 +357,10 @@ class Volume:
     what was synced stays, or "periodic": a sync returns at once, and after a crash the whole volume is as it was at one
     moment, at most `commit=` seconds (5) before; `Volume.sync` and the close make everything durable.
 
+    With mode "r" the image may be a qcow2, VHD, VHDX, VMDK or Android sparse image, also in several files, or compressed;
+    then it is unpacked into a file without a name in `$TMPDIR`. `backing` names the files that a qcow2 is over, the next
+    one first; the names in an image are never opened.
+
     The option "isolate" is for images of strangers: a process of the program `syncline`, which gives up its rights,
     reads the image. Where it ends, calls raise `OSError` with EIO. "isolate=/path/of/syncline" names the program.
 
@@ -367,7 +371,17 @@ class Volume:
     and closed in the right order by the garbage collector, and at the end of the interpreter.
     """
 
-    def __init__(self, path: Path, mode: str = "r+", options: str = "", durability: Optional[str] = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mode: str = "r+",
+        options: str = "",
+        durability: Optional[str] = None,
+        *,
+        backing: Iterable[Path] = (),
+    ) -> None:
+        if isinstance(backing, (str, bytes, os.PathLike)):
+            raise TypeError("backing is a list of files")
         if mode not in ("r", "r+"):
             raise ValueError(f"invalid mode: {mode!r}; give 'r' or 'r+'")
         self._native: Optional[_native.Disk] = None
@@ -377,7 +391,7 @@ class Volume:
         options = options if durability is None else f"{options},durability={durability}"
         options = f"{options},ro" if mode == "r" else options
         self._files: "weakref.WeakSet[io.IOBase]" = weakref.WeakSet()
-        self._native = _native.Disk(self.name, options)
+        self._native = _native.Disk(self.name, options, [os.fsdecode(file) for file in backing])
         _open.add(self)
 
     @classmethod

@@ -1,7 +1,8 @@
-//! Volumes in a helper process (`isolate`); the calls of a volume in this process are tested
-//! through C and Python.
+//! Volumes in a helper process (`isolate`), and disks in the files of other programs; the calls of
+//! a volume in this process are tested through C and Python.
 
 mod answers;
+mod images;
 mod process;
 
 use std::path::Path;
