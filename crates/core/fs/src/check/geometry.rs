@@ -107,6 +107,16 @@ pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)
     Ok((geo, sizes.cluster_bits))
 }
 
+/// The block behind that of the boot sector, or the one with both.
+pub(super) fn first_data_block(sb: &Superblock, geo: &Geometry) -> u32 {
+    u32::from(geo.block_size == 1024 && sb.s_log_cluster_size == sb.s_log_block_size)
+}
+
+pub(super) fn desc_size_fits(sb: &Superblock) -> bool {
+    let size = sb.s_desc_size;
+    size == 0 || size.is_power_of_two() && size <= 1024
+}
+
 /// Fields that end the check of e2fsck, or keep the kernel from mounting.
 pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -115,9 +125,8 @@ pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
             wrong.push(what);
         }
     };
-    let small_clusters = geo.block_size == 1024 && sb.s_log_cluster_size == sb.s_log_block_size;
     let first = sb.s_first_data_block;
-    rule(first == u32::from(small_clusters), format!("the first data block is {first}"));
+    rule(first == first_data_block(sb, geo), format!("the first data block is {first}"));
     let per_block = (geo.block_size / 4) as u32;
     let reserved = geo.reserved_gdt_blocks;
     rule(reserved <= per_block, format!("{reserved} reserved descriptor blocks are too many"));
@@ -128,8 +137,7 @@ pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
     let kept = sb.s_r_blocks_count;
     rule(kept <= geo.blocks_count / 2, format!("{kept} reserved blocks are too many"));
     let desc = sb.s_desc_size;
-    let fits = desc == 0 || desc.is_power_of_two() && desc <= 1024;
-    rule(fits, format!("descriptor size {desc} is not a power of two in range"));
+    rule(desc_size_fits(sb), format!("descriptor size {desc} is not a power of two in range"));
     let first = geo.first_ino;
     let fits = (GOOD_OLD_FIRST_INO..=geo.inodes_count).contains(&first);
     rule(fits, format!("the first inode number {first} is out of range"));

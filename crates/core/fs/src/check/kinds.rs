@@ -24,7 +24,7 @@ macro_rules! kinds {
 kinds! { true:
     // Superblock, descriptors, journal.
     SUPERBLOCK, "superblock-corrupt", "take a backup superblock";
-    SUPERBLOCK_FIELD, "superblock-field", "none: e2fsck with a backup superblock (-b)";
+    SUPERBLOCK_FIELD, "superblock-field", "take a backup superblock, or the one value that fits";
     DEVICE_TOO_SMALL, "device-too-small", "none: restore the rest of the device";
     UNREADABLE, "block-unreadable", "write zeros";
     DESC_CSUM, "group-descriptor-checksum", "write a new checksum";

@@ -6,7 +6,7 @@ use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
 use super::kinds::Kind;
-use super::marks::Known;
+use super::known::Known;
 use super::report::At;
 use super::{Checker, Step, kinds};
 

@@ -46,6 +46,7 @@ mod index;
 mod inodes;
 mod journal;
 mod kinds;
+mod known;
 mod links;
 mod marks;
 mod mends;
@@ -63,7 +64,8 @@ use std::sync::Arc;
 
 use encryption::Policies;
 use kinds::Kind;
-use marks::{BlockMarks, Dir, KnownInodes, Runs};
+use known::KnownInodes;
+use marks::{BlockMarks, Dir, Runs};
 pub(crate) use mends::{Answers, Edit, inspect};
 use quota::Usage;
 use report::At;

@@ -57,13 +57,26 @@ impl Opened {
             Ok(Err(err)) => Some(err.to_string()),
             Err(err) => Some(format!("cannot be read: {err}")),
         };
-        let Some(why) = refusal else {
-            let Ok(Ok(sb)) = primary else { return Ok(None) };
-            report.unreplayed = sb.needs_recovery();
-            return Ok(Self::new(sb, 0, bytes, report));
-        };
-        report.note(kinds::SUPERBLOCK, At::block(0), why);
-        if let Some((sb, group)) = backup(dev) {
+        let mut copy = None;
+        if let Some(why) = refusal {
+            report.note(kinds::SUPERBLOCK, At::block(0), why);
+            copy = backup(dev);
+        } else if let Ok(Ok(sb)) = &primary {
+            let wrong = wrong_fields(sb);
+            // One of an older file system is no copy of it.
+            let is_copy = |(copy, _): &(Superblock, u32)| {
+                copy.s_uuid == sb.s_uuid && copy.s_log_block_size == sb.s_log_block_size
+            };
+            copy = if wrong.is_empty() { None } else { backup(dev).filter(is_copy) };
+            if copy.is_none() {
+                report.unreplayed = sb.needs_recovery();
+                return Ok(Self::new(sb.clone(), 0, bytes, report));
+            }
+            for what in wrong {
+                report.note(kinds::SUPERBLOCK_FIELD, At::block(0), what);
+            }
+        }
+        if let Some((sb, group)) = copy {
             if let Err(err) = &primary {
                 let block = SUPERBLOCK_OFFSET >> (sb.s_log_block_size + 10);
                 report.note(kinds::UNREADABLE, At::block(block), format!("cannot be read: {err}"));
@@ -140,11 +153,17 @@ fn backup(dev: &dyn BlockDevice) -> Option<(Superblock, u32)> {
         }
         let Ok(Ok(sb)) = read_copy(dev, at) else { continue };
         let fits = sb.s_log_block_size + 10 == bits && sb.s_blocks_per_group == 8 << bits;
-        if fits && check_features(&sb).is_ok() && geometry(&sb, true).is_ok() {
+        let is_sound = geometry(&sb, true).is_ok() && wrong_fields(&sb).is_empty();
+        if fits && check_features(&sb).is_ok() && is_sound {
             return Some((sb, 1));
         }
     }
     None
+}
+
+/// What is wrong with a superblock whose geometry can be worked with.
+fn wrong_fields(sb: &Superblock) -> Vec<String> {
+    geometry(sb, false).map(|(geo, _)| fields(sb, &geo)).unwrap_or_default()
 }
 
 fn check_features(sb: &Superblock) -> Result<()> {

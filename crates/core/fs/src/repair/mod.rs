@@ -19,7 +19,8 @@
 //! - A directory whose names fold case, or has fewer names than blocks, loses an index that is
 //!   wrong. Others get a new one.
 //! - Where lost+found has no room, the errors stay.
-//! - Fields of the superblock are mended only by a backup.
+//! - A superblock with a wrong field is mended by a backup, where e2fsck asks for `-b`. Without
+//!   one only fields that can have one value are set. If another one is wrong, nothing is mended.
 //! - A journal on another device is not replayed, and one with unknown features stays.
 //!
 //! Order: a log that waits is replayed first, without the copies and transactions that are corrupt.

@@ -420,6 +420,60 @@ fn blocks_that_cannot_be_read_are_written_and_mended() {
     }
 }
 
+/// Where a field of the superblock is wrong, all else would be judged by it: a reserved inode would
+/// get a name in lost+found. A backup has the field, or it can have one value only.
+#[test]
+fn fields_of_the_superblock_are_mended_before_anything_else() {
+    let test = "fields_of_the_superblock_are_mended_before_anything_else";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let small = ImageSpec {
+        block_size_bytes: 1024,
+        features: POINTERS.into(),
+        journal_size_mib: Some(1),
+        ..ImageSpec::with_size(6 << 20)
+    };
+    for (sound, has_backup) in [(image(POINTERS), true), (mkfs(&small), false)] {
+        let _ = debugfs(sound.path(), "mkdir new\n");
+        e2fsck_clean(sound.path()).expect("it is sound");
+        let before = files_of(sound.path());
+        for (at, bytes, is_known) in [
+            (0x54, &[0; 4][..], true),
+            (0x54, &[0xff; 4], true),
+            (0x08, &[0xff; 4], true),
+            (0xfe, &[30, 0], true),
+            // The blocks that are reserved for descriptors: no other field says how many.
+            (0xce, &[0xff, 0xff], false),
+        ] {
+            let what = format!("{at:#x}: {bytes:?}, backup: {has_backup}");
+            let dev = device(&sound);
+            dev.write_at(1024 + at, bytes).expect("memory");
+            if !has_backup && !is_known {
+                let above: Arc<dyn BlockDevice> = dev.clone();
+                let plan = Plan::new(&above, &mut |_| true).expect("it can be planned");
+                assert!(plan.changes.is_empty() && !plan.after.is_clean(), "{what}");
+                continue;
+            }
+            let plan = mended(dev.clone(), &what);
+            let found = |name| plan.before.findings.iter().any(|found| found.name == name);
+            assert!(found("superblock-field"), "{what}: {:?}", plan.before.findings);
+            assert_eq!(found("superblock-backup-used"), has_backup, "{what}");
+            let judge = sound.duplicate();
+            judged(&*dev, &judge, &what);
+            assert!(files_of(judge.path()) == before, "{what}: files have changed");
+        }
+        // A backup of an older file system, which has another UUID, is none.
+        if has_backup {
+            let dev = device(&sound);
+            dev.write_at(1024 + 0x54, &[0; 4]).expect("memory");
+            dev.write_at(8193 * 1024 + 0x68, &[7; 16]).expect("memory");
+            let plan = mended(dev, "a foreign backup");
+            assert!(plan.before.findings.iter().all(|f| f.name != "superblock-backup-used"));
+        }
+    }
+}
+
 /// A log that waits is replayed also where only a backup of the superblock is left, or where its
 /// mark is gone.
 #[test]

@@ -169,6 +169,11 @@ impl<'m, 'c> Mender<'m, 'c> {
         if self.lingers(&[k::UNREADABLE]) {
             return Ok(self.mend_unreadable());
         }
+        if self.lingers(&[k::SUPERBLOCK_FIELD]) && self.c.backup == 0 {
+            // What the rest is judged by is wrong.
+            self.mend_super_fields()?;
+            return self.take_edits();
+        }
         if self.mend_notices()? {
             return self.take_edits();
         }

@@ -2,12 +2,14 @@
 
 use syncline_ondisk::bytes::{le32, put_bytes, put_le16, put_le32};
 use syncline_ondisk::group::{BLOCK_UNINIT, INODE_UNINIT};
-use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use syncline_ondisk::superblock::{
+    GOOD_OLD_FIRST_INO, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
+};
 use syncline_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Mender;
 use crate::check::Step;
-use crate::check::geometry::geometry;
+use crate::check::geometry::{desc_size_fits, first_data_block, geometry};
 use crate::check::kinds::{self as k, Kind};
 
 /// Offset of `s_checksum`.
@@ -62,6 +64,30 @@ impl Mender<'_, '_> {
             self.change_super(|sb| put_le32(sb, 0x64, le32(sb, 0x64) & !bits))?;
         }
         Ok(())
+    }
+
+    /// Sets fields that can have one value only, if there is no backup.
+    pub(super) fn mend_super_fields(&mut self) -> Step {
+        if !self.has(&[k::SUPERBLOCK_FIELD]) {
+            return Ok(());
+        }
+        let (sb, geo) = (self.c.sb.clone(), self.c.geo.clone());
+        self.change_super(|bytes| {
+            if !(GOOD_OLD_FIRST_INO..=geo.inodes_count).contains(&geo.first_ino) {
+                put_le32(bytes, 0x54, GOOD_OLD_FIRST_INO);
+            }
+            put_le32(bytes, 0x14, first_data_block(&sb, &geo));
+            if sb.s_r_blocks_count > geo.blocks_count / 2 {
+                let reserved = geo.blocks_count / 20;
+                put_le32(bytes, 0x08, reserved as u32);
+                if sb.is_64bit() {
+                    put_le32(bytes, 0x154, (reserved >> 32) as u32);
+                }
+            }
+            if !sb.is_64bit() && !desc_size_fits(&sb) {
+                put_le16(bytes, 0xfe, 0);
+            }
+        })
     }
 
     pub(super) fn set_incompat(&mut self, feature: IncompatFeatures) -> Step {
