@@ -134,7 +134,7 @@ fn a_split_sparse_image_is_read_by_commands_and_mounted() {
     assert!(said.contains("one of its parts is no sparse image"), "{said}");
 }
 
-/// What each of the programs that are there makes of the file.
+/// The answers of the programs that are there to a file.
 fn packed(test: &str, from: &Path) -> Vec<PathBuf> {
     let programs = ["gzip -1c", "zstd -qc", "xz -0c", "bzip2 -c", "lz4 -qc"];
     let pack = |program: &&str| {

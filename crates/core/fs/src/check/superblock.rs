@@ -161,7 +161,7 @@ fn backup(dev: &dyn BlockDevice) -> Option<(Superblock, u32)> {
     None
 }
 
-/// What is wrong with a superblock whose geometry can be worked with.
+/// Wrong fields of a superblock whose geometry can be worked with.
 fn wrong_fields(sb: &Superblock) -> Vec<String> {
     geometry(sb, false).map(|(geo, _)| fields(sb, &geo)).unwrap_or_default()
 }
