@@ -20,7 +20,8 @@
 //!   wrong. Others get a new one.
 //! - Where lost+found has no room, the errors stay.
 //! - A superblock with a wrong field is mended by a backup, where e2fsck asks for `-b`. Without
-//!   one only fields that can have one value are set. If another one is wrong, nothing is mended.
+//!   one only fields that can have one value are set, and the number of reserved blocks. If another
+//!   one is wrong, nothing else is mended.
 //! - A journal on another device is not replayed, and one with unknown features stays.
 //!
 //! Order: a log that waits is replayed first, without the copies and transactions that are corrupt.

@@ -66,7 +66,8 @@ impl Mender<'_, '_> {
         Ok(())
     }
 
-    /// Sets fields that can have one value only, if there is no backup.
+    /// Sets fields that can have one value only, if there is no backup; and the reserved blocks to
+    /// the share that mke2fs gives them.
     pub(super) fn mend_super_fields(&mut self) -> Step {
         if !self.has(&[k::SUPERBLOCK_FIELD]) {
             return Ok(());
