@@ -4,8 +4,9 @@
     e2fsprogs_suite.py SYNCLINE CHECKOUT [--repairs] [--e2fsck PROGRAM] [--jobs N]
 
 With --repairs it compares `syncline repair -y` and `e2fsck -fy`: whether `e2fsck -fn` is clean afterwards, and whether both keep the
-same files. An error that our repair leaves and reports is counted, not wrong. An image that it calls clean and e2fsck does not, and a
-file that differs, are wrong, but for those of the kind `repair` in suites/e2fsprogs.expected.
+same files. An error that our repair leaves and reports is counted, not wrong. An image that it calls clean and e2fsck does not (`errors`), a
+file or byte that only e2fsck keeps (`lost`), and one that only we keep (`more`) are wrong, but for those of the kind `repair` in
+suites/e2fsprogs.expected.
 
 CHECKOUT is a checkout of e2fsprogs; nothing of it is in this repository. The script prints one line for each image that is judged
 differently. The exit code is 1 if one of them is not in suites/e2fsprogs.expected. A newer e2fsck than the installed one is given with
@@ -76,15 +77,29 @@ def files(image, place):
     return {path.relative_to(place) for path in found if "lost+found" not in path.parts}
 
 
+def loses(ours, theirs):
+    """True if a file has other bytes than e2fsck's, but for what e2fsck made zeros."""
+    with open(ours, "rb") as own, open(theirs, "rb") as stock:
+        while block := stock.read(BLOCK):
+            mine = own.read(BLOCK).ljust(len(block), b"\0")
+            if mine != block and any(byte and byte != other for byte, other in zip(block, mine)):
+                return True
+    return False
+
+
 def differ(image, other):
-    """The first file that two images do not have alike."""
+    """`lost` or `more`, and the first file of which we keep less or only more than e2fsck does; else None."""
     ours, theirs = files(image, image + ".files"), files(other, other + ".files")
+    more = None
     for name in sorted(theirs | ours):
         pair = [pathlib.Path(image + ".files", name), pathlib.Path(other + ".files", name)]
         is_file = all(not path.is_symlink() and path.is_file() for path in pair)
-        if (name in ours) != (name in theirs) or is_file and not filecmp.cmp(*pair, shallow=False):
-            return str(name)
-    return None
+        differs = is_file and not filecmp.cmp(*pair, shallow=False)
+        if name not in ours or differs and loses(*pair):
+            return "lost", str(name)
+        if not more and (name not in theirs or differs):
+            more = "more", str(name)
+    return more
 
 
 def repairs(program, syncline, image):
@@ -102,8 +117,8 @@ def repairs(program, syncline, image):
     if stock != "clean":
         # Nothing is asked where e2fsck's own repair leaves errors.
         return own, own, said
-    if own == stock == "clean" and (name := differ(image, other)):
-        return stock, "differs", name
+    if own == stock == "clean" and (found := differ(image, other)):
+        return stock, *found
     return stock, own, said
 
 

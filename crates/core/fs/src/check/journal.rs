@@ -4,6 +4,7 @@ use syncline_ondisk::CompatFeatures;
 use syncline_ondisk::bytes::be32;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
+use syncline_ondisk::superblock::STATE_ERROR;
 
 use super::report::At;
 use super::{Checker, Step, kinds};
@@ -14,6 +15,10 @@ const BLOCKS_MIN: u64 = 1024;
 impl Checker<'_> {
     pub(super) fn check_journal(&mut self) -> Step {
         let has = self.compat(CompatFeatures::HAS_JOURNAL);
+        if !self.live && self.sb.s_state & STATE_ERROR != 0 {
+            let what = "an earlier mount found errors";
+            self.note(kinds::ERROR_RECORDED, At::NOWHERE, what);
+        }
         let (ino, external) = (self.sb.s_journal_inum, self.sb.s_journal_uuid != [0; 16]);
         if !has && ino == 0 && !external {
             if self.sb.needs_recovery() {
@@ -82,6 +87,9 @@ impl Checker<'_> {
         }
         if let Err(err) = sb.checksum_kind().and_then(|_| sb.verify_checksum(bytes)) {
             self.note_bad(kind, at, &err);
+        } else if sb.s_errno != 0 {
+            let what = format!("an earlier mount ended with errno {}", sb.s_errno);
+            self.note(kinds::ERROR_RECORDED, at, what);
         }
         if usize::try_from(sb.s_blocksize) != Ok(self.geo.block_size) {
             let what = format!("the journal has a block size of {}", sb.s_blocksize);

@@ -143,10 +143,11 @@ kinds! { false:
     ORPHAN_PRESENT, "orphan-present-flag", "clear the flag";
     VERITY_MISSING, "verity-descriptor-missing", "none: restore the file from a copy";
     JOURNAL_PENDING, "journal-not-empty", "replay the journal";
+    ERROR_RECORDED, "error-recorded", "forget the error";
 }
 
 /// Kinds whose repair loses nothing and needs no decision (`e2fsck -p`).
-pub(super) const SAFE: [Kind; 25] = [
+pub(super) const SAFE: [Kind; 26] = [
     LINKS,
     BLOCK_BITMAP,
     BLOCK_BITMAP_CSUM,
@@ -161,6 +162,7 @@ pub(super) const SAFE: [Kind; 25] = [
     ORPHAN_PENDING,
     ORPHAN_NO_FILE,
     ORPHAN_PRESENT,
+    ERROR_RECORDED,
     DTIME_MISSING,
     DTIME_SET,
     BLOCKS,

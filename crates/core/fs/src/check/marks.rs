@@ -19,21 +19,29 @@ enum Bits {
 }
 
 impl Bits {
+    /// First set bit of `from..end`.
+    fn next(&self, from: u32, end: u32) -> Option<u32> {
+        match self {
+            Self::Runs(runs) => {
+                let run = runs.get(runs.partition_point(|run| run.1 <= from))?;
+                Some(run.0.max(from)).filter(|bit| *bit < end)
+            }
+            Self::Map(map) => bitmap::find_set(map, from, end),
+        }
+    }
+
     /// How many of the bits `from..end` are set, and the first of them.
     fn set_in(&self, from: u32, end: u32) -> Option<(u32, u32)> {
-        let (first, count) = match self {
+        let first = self.next(from, end)?;
+        let count = match self {
             Self::Runs(runs) => {
                 let at = runs.partition_point(|run| run.1 <= from);
                 let within = runs.iter().skip(at).take_while(|run| run.0 < end);
-                let count = within.map(|run| run.1.min(end) - run.0.max(from)).sum();
-                (runs.get(at).map_or(from, |run| run.0.max(from)), count)
+                within.map(|run| run.1.min(end) - run.0.max(from)).sum()
             }
-            Self::Map(map) => (
-                bitmap::find_set(map, from, end).unwrap_or(from),
-                bitmap::count_set(map, from, end),
-            ),
+            Self::Map(map) => bitmap::count_set(map, from, end),
         };
-        (count > 0).then_some((first, count))
+        Some((first, count))
     }
 
     /// Sets `from..end` of a group with a bitmap of `bytes`.
@@ -141,6 +149,25 @@ impl BlockMarks {
     /// True if a cluster is marked.
     pub(super) fn is_marked(&self, cluster: u64) -> bool {
         self.is_in(&self.groups, cluster)
+    }
+
+    /// Clusters that are marked here and were marked in `other` more than once.
+    pub(super) fn twice_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u64> + 'a {
+        self.groups.iter().flat_map(move |(group, marks)| {
+            let start = self.first + u64::from(*group) * u64::from(self.per_group);
+            let mut from = 0;
+            std::iter::from_fn(move || {
+                let twice = other.twice.get(group)?;
+                loop {
+                    let own = marks.next(from, self.per_group)?;
+                    from = twice.next(own, self.per_group)?;
+                    if from == own {
+                        from += 1;
+                        return Some(start + u64::from(own));
+                    }
+                }
+            })
+        })
     }
 
     /// True if a cluster was marked more than once.

@@ -137,6 +137,11 @@ impl CheckReport {
         self.errors == 0 && !self.stopped
     }
 
+    /// Notices that were kept.
+    pub(crate) fn notices(&self) -> usize {
+        self.findings.iter().filter(|finding| !finding.is_error).count()
+    }
+
     /// Leaves out findings beyond [`FINDINGS_MAX`].
     pub(crate) fn cut(&mut self) {
         let kept = self.findings.len().min(FINDINGS_MAX);

@@ -38,6 +38,8 @@ pub(super) struct XattrUse {
     charged: Charged,
     /// It is broken, for each of its users.
     is_broken: bool,
+    /// A user that e2fsck does not count: a symbolic link with its target in the inode.
+    link: Option<u32>,
 }
 
 /// Entries that name one inode with a value, and what the inode says.
@@ -130,6 +132,9 @@ impl Checker<'_> {
                 used
             }
         };
+        if slot.raw.is_symlink() && slot.raw.has_flag(flags::INLINE_DATA) {
+            self.xattrs.entry(block).and_modify(|used| used.link = Some(slot.ino));
+        }
         charged.clusters += used.charged.clusters;
         charged.inodes += used.charged.inodes;
         Ok(charged)
@@ -143,6 +148,7 @@ impl Checker<'_> {
             found: 1,
             charged: Charged { clusters: 1, inodes: 0 },
             is_broken: false,
+            link: None,
         };
         let Some(bytes) = self.read(block)? else { return Ok(used) };
         if self.geo.metadata_csum {
@@ -341,9 +347,10 @@ impl Checker<'_> {
             .filter(|(_, used)| used.said != used.found)
             .map(|(block, used)| (*block, *used))
             .collect();
-        for (block, XattrUse { said, found, .. }) in wrong {
+        for (block, XattrUse { said, found, link, .. }) in wrong {
             let what = format!("an xattr block says {said} users and has {found}");
-            self.note(kinds::XATTR_USERS, At::block(block).right(found), what);
+            let at = link.map_or(At::NOWHERE, At::ino).in_block(block).right(found);
+            self.note(kinds::XATTR_USERS, at, what);
         }
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! Promises
 //! - [`Plan::new`] only reads the device. The plan holds each changed byte, old and new.
-//! - A plan is kept only if a check of the overlay finds fewer errors than before.
+//! - A plan is kept only if a check of the overlay finds fewer errors than before, or as many and
+//!   fewer notices.
 //! - A sound image has an empty plan, and so has one that was just repaired.
 //! - [`Plan::undo`] is written before the device: [`undo::roll_back`] restores each byte, wherever
 //!   the writing ended.
@@ -175,7 +176,9 @@ impl Plan {
         let mut before = before.unwrap_or_else(|| after.clone());
         after.cut();
         before.cut();
-        if after.stopped || after.errors + u64::from(!replayed) > before.errors {
+        let is_worse = after.errors > before.errors
+            || after.errors == before.errors && !replayed && after.notices() >= before.notices();
+        if after.stopped || is_worse {
             before.stopped = after.stopped;
             return Ok(Plan {
                 after: before.clone(),

@@ -38,6 +38,7 @@ mod periodic;
 mod play;
 mod relaxed;
 mod repair;
+mod repair_keeps;
 mod repair_kinds;
 mod repair_random;
 mod rescue;

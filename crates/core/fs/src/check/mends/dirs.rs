@@ -6,6 +6,7 @@
 //! if no block is free for an index that needs one more, and where the next round adds or removes
 //! names. Linux and e2fsck read a directory without an index as it is.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
@@ -313,36 +314,47 @@ fn is_node(bytes: &[u8]) -> bool {
     le32(bytes, 0) == 0 && rec_len_from_disk(le16(bytes, 4), bytes.len()) == bytes.len()
 }
 
-/// Entries with names of their own: another one of the same inode is left out, and one of another
-/// inode is renamed, as e2fsck does. Encrypted names cannot be changed.
-fn unique(entries: Vec<Named>, fold: Option<Fold>, is_encrypted: bool) -> Vec<Named> {
+/// Entries with names of their own, as e2fsck makes them. It takes the entries of one name by
+/// inode, the highest first, and compares each with the one before. An entry of the same inode is
+/// left out; the next one then has another inode before it. An entry of another inode is renamed;
+/// the next one then has another name before it, and stays. So of three equal entries the third one
+/// is renamed. That is repeated until all names differ. Encrypted names cannot be changed: such an
+/// entry is left out.
+fn unique(mut entries: Vec<Named>, fold: Option<Fold>, is_encrypted: bool) -> Vec<Named> {
     let key = |name: &[u8]| fold.map_or(name.to_vec(), |fold| fold.distinct(name).into_owned());
-    let mut names: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
-    for (name, ino, _) in &entries {
-        names.entry(key(name)).or_default().push(*ino);
+    let mut names: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
+    for (at, (name, ..)) in entries.iter().enumerate() {
+        names.entry(key(name)).or_default().push(at);
     }
-    let mut kept = Vec::new();
-    let mut seen: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
-    for (name, ino, kind) in entries {
-        let inodes = names.get(&key(&name)).map_or(&[][..], Vec::as_slice);
-        if inodes.len() < 2 {
-            kept.push((name, ino, kind));
-            continue;
+    let alike: Vec<Vec<usize>> = names.values().filter(|at| at.len() > 1).cloned().collect();
+    for mut left in alike {
+        left.sort_by_key(|at| Reverse(entries.get(*at).map_or(0, |(_, ino, _)| *ino)));
+        while left.len() > 1 {
+            // The inode of the entry before, if that still has the name.
+            let mut before = None;
+            left.retain(|at| {
+                let Some((name, ino, _)) = entries.get_mut(*at) else { return false };
+                match before {
+                    None => before = Some(*ino),
+                    Some(other) if other == *ino || is_encrypted => {
+                        (before, *ino) = (Some(0), 0);
+                        return false;
+                    }
+                    Some(_) => {
+                        while names.contains_key(&key(name)) {
+                            mutate(name);
+                        }
+                        names.insert(key(name), Vec::new());
+                        before = None;
+                        return false;
+                    }
+                }
+                true
+            });
         }
-        // The inode with the highest number keeps the name.
-        let is_first = inodes.iter().max() == Some(&ino);
-        let inodes = seen.entry(key(&name)).or_default();
-        if !inodes.insert(ino) || !is_first && is_encrypted {
-            continue;
-        }
-        let mut new = name;
-        while !is_first && names.contains_key(&key(&new)) {
-            mutate(&mut new);
-        }
-        names.entry(key(&new)).or_default();
-        kept.push((new, ino, kind));
     }
-    kept
+    entries.retain(|(_, ino, _)| *ino != 0);
+    entries
 }
 
 /// The next name that e2fsck tries: `name~0`, `name~1`, and so on.

@@ -73,6 +73,19 @@ impl Mender<'_, '_> {
         self.change_super(|sb| clear_bits(sb, 0x60, IncompatFeatures::RECOVER.bits()))
     }
 
+    /// Clears `s_errno` of the superblock of the journal.
+    pub(super) fn forget_error(&mut self, block: u64) -> Step {
+        let Some(mut bytes) = self.view(block)?.filter(|_| self.is_own(block)) else {
+            return Ok(());
+        };
+        if let Ok(mut sb) = JournalSuperblock::decode(&bytes) {
+            sb.s_errno = 0;
+            let _ = sb.encode_into(&mut bytes);
+            self.put(block, bytes);
+        }
+        Ok(())
+    }
+
     /// Restores the map of the journal from the superblock. False: it is no journal either.
     fn restore_journal_inode(&mut self, ino: u32) -> Step<bool> {
         let sb = &self.c.sb;

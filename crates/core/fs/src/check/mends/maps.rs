@@ -96,16 +96,23 @@ impl Mender<'_, '_> {
 
     /// Walks the map of one inode again, as if no other had blocks. Findings are dropped.
     pub(super) fn rewalk(&mut self, ino: u32, raw: &Inode) -> Step<Mapped> {
-        self.rewalk_for(ino, raw, Keeps::Map)
+        Ok(self.rewalk_for(ino, raw, Keeps::Map)?.0)
     }
 
-    fn rewalk_for(&mut self, ino: u32, raw: &Inode, keeps: Keeps) -> Step<Mapped> {
+    /// The same, with the clusters that it has.
+    pub(super) fn rewalk_for(
+        &mut self,
+        ino: u32,
+        raw: &Inode,
+        keeps: Keeps,
+    ) -> Step<(Mapped, BlockMarks)> {
         let c = &mut *self.c;
         let marks = mem::replace(&mut c.blocks, BlockMarks::new(&c.geo, c.cluster_bits));
         let report = mem::take(&mut c.report);
         let mapped = c.walk_blocks(ino, raw, keeps);
-        (c.blocks, c.report) = (marks, report);
-        mapped
+        c.report = report;
+        let own = mem::replace(&mut c.blocks, marks);
+        Ok((mapped?, own))
     }
 
     /// True if a block is in use by one inode alone.
@@ -119,7 +126,8 @@ impl Mender<'_, '_> {
         if extent_header(&raw.i_block).is_err() {
             return self.clear_inode(ino);
         }
-        let Mapped { mut extents, nodes, .. } = self.rewalk_for(ino, raw, Keeps::Disordered)?;
+        let (Mapped { mut extents, nodes, .. }, _) =
+            self.rewalk_for(ino, raw, Keeps::Disordered)?;
         // In a cluster each block has its place.
         if raw.is_dir() && self.c.cluster_bits == 0 {
             without_gaps(&mut extents);

@@ -25,6 +25,7 @@
 
 mod backups;
 mod bad_blocks;
+mod claims;
 mod derived;
 mod dirs;
 mod entries;
@@ -134,6 +135,8 @@ struct Mender<'m, 'c> {
     refused: Vec<Finding>,
     /// Notices to be mended.
     notices: Vec<Finding>,
+    /// The superblock forgets that errors were found, once there are none.
+    forgets_errors: bool,
     /// Inodes that change.
     slots: BTreeMap<u32, Vec<u8>>,
     /// Blocks that change.
@@ -158,6 +161,7 @@ impl<'m, 'c> Mender<'m, 'c> {
             errors,
             refused,
             notices,
+            forgets_errors: false,
             slots: BTreeMap::new(),
             blocks: BTreeMap::new(),
             cursor: 0,
@@ -178,7 +182,7 @@ impl<'m, 'c> Mender<'m, 'c> {
             return self.take_edits();
         }
         if self.errors.is_empty() {
-            if has_mended && self.refused.is_empty() {
+            if (has_mended || self.forgets_errors) && self.refused.is_empty() {
                 self.mend_totals()?;
                 self.mend_backups()?;
             }

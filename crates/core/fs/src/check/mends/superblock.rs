@@ -16,17 +16,25 @@ use crate::check::kinds::{self as k, Kind};
 pub(super) const CHECKSUM_AT: usize = 0x3fc;
 
 /// Notices that are mended, as e2fsck does.
-pub(super) const NOTICES: [Kind; 2] = [k::JOURNAL_PENDING, k::ORPHAN_PRESENT];
+pub(super) const NOTICES: [Kind; 3] = [k::JOURNAL_PENDING, k::ERROR_RECORDED, k::ORPHAN_PRESENT];
 
 impl Mender<'_, '_> {
-    /// Marks a log that is not empty as one to be replayed, and an empty orphan file as empty. True
-    /// if there was such a notice.
+    /// Marks a log that is not empty as one to be replayed, and an empty orphan file as empty, and
+    /// forgets the error in the journal. True if something changed.
     pub(super) fn mend_notices(&mut self) -> Step<bool> {
         let notices = std::mem::take(&mut self.notices);
         if self.c.backup > 0 {
             return Ok(false);
         }
         for notice in &notices {
+            if super::is_of(notice, &[k::ERROR_RECORDED]) {
+                match notice.block {
+                    Some(block) => self.forget_error(block)?,
+                    // What was found then is mended first.
+                    None => self.forgets_errors = true,
+                }
+                continue;
+            }
             let waits = super::is_of(notice, &[k::JOURNAL_PENDING]);
             self.change_super(|sb| {
                 if waits {
@@ -36,7 +44,7 @@ impl Mender<'_, '_> {
                 }
             })?;
         }
-        Ok(!notices.is_empty())
+        Ok(!self.blocks.is_empty())
     }
 
     pub(super) fn mend_superblock(&mut self) -> Step {
