@@ -33,7 +33,7 @@ fn mount(bytes: &[u8], options: &str) -> Result<Volume, FsError> {
 
 fn contents(volume: &Volume, file: &InodeRef) -> Result<Vec<u8>, FsError> {
     let size = volume.getattr(file).size;
-    if size > 1 << 20 {
+    if size > 2 << 20 {
         return Err(FsError::TooBig);
     }
     let mut bytes = vec![0; size as usize];
@@ -360,6 +360,42 @@ fn deleted_files_come_back() {
             };
             undeletes(&image, &files, delete, &format!("{features}, {options}"));
         }
+    }
+}
+
+#[test]
+fn a_file_whose_inode_is_lost_comes_back_by_its_extents() {
+    if !require("a_file_whose_inode_is_lost_comes_back_by_its_extents", &[Need::E2fsck]) {
+        return;
+    }
+    for features in &FEATURES[..2] {
+        let image = filled(features);
+        let sound = tree(&mount(&image.bytes(), "ro").unwrap());
+        let _ = debugfs(image.path(), "clri /pieces\n");
+        let volume = mount(&image.bytes(), "undelete").unwrap();
+        let found = tree(&volume);
+        let pieces: Vec<_> =
+            found.iter().filter(|(path, _)| path.starts_with("/.rescue/extents-#")).collect();
+        let mut want = sound["/pieces"].clone().unwrap();
+        if features.contains("^metadata_csum") {
+            // Each leaf of the tree is a file.
+            let mut joined = vec![0; want.len()];
+            for (_, bytes) in &pieces {
+                let bytes = bytes.as_ref().unwrap();
+                joined.iter_mut().zip(bytes).for_each(|(to, from)| *to |= from);
+            }
+            assert!(pieces.len() > 1 && joined == want, "{features}: {} pieces", pieces.len());
+        } else {
+            assert_eq!(pieces.len(), 1, "{features}: the nodes have one seed");
+            want.resize(want.len().next_multiple_of(1024), 0);
+            assert!(*pieces[0].1.as_ref().unwrap() == want, "{features}");
+        }
+        for (path, bytes) in sound.iter().filter(|(path, _)| *path != "/pieces") {
+            assert_eq!(found.get(path), Some(bytes), "{features}: {path}");
+        }
+        // A sound volume has no such files.
+        let names = tree(&mount(&filled(features).bytes(), "undelete").unwrap());
+        assert!(names.keys().all(|path| !path.contains("extents-#")), "{features}");
     }
 }
 

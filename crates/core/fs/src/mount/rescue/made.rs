@@ -3,11 +3,13 @@
 //! ```text
 //!   lost-#123               an inode in use that no directory names
 //!   deleted-#124-notes.txt  a deleted file
+//!   extents-#9001           a file without an inode, by the nodes of its extent tree
 //! ```
 //!
 //! Its blocks, and those of a root directory that is made anew, are blocks of the journal: the view
 //! needs none of them. Its inode is the last that is unused.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use syncline_ondisk::bitmap;
@@ -17,7 +19,7 @@ use syncline_ondisk::group::INODE_UNINIT;
 use syncline_ondisk::inode::{Inode, S_IFDIR, flags};
 use syncline_ondisk::superblock::ROOT_INO;
 
-use super::{View, deleted};
+use super::{View, deleted, pieces};
 use crate::error::{FsError, Result};
 use crate::incore;
 use crate::inode::table::read_inode;
@@ -34,13 +36,13 @@ const NAME_MAX: usize = 255;
 type Entry = (Vec<u8>, u32, u8);
 
 /// Blocks of the journal that the view may use, in order.
-struct Room {
+pub(super) struct Room {
     runs: Vec<(u64, u32)>,
 }
 
 impl Room {
     /// Takes `count` blocks in at most four runs.
-    fn take(&mut self, count: u32) -> Option<Vec<(u64, u32)>> {
+    pub(super) fn take(&mut self, count: u32) -> Option<Vec<(u64, u32)>> {
         let (mut taken, mut left) = (Vec::new(), count);
         while left > 0 && taken.len() < usize::from(ROOT_MAX) {
             let (start, len) = self.runs.first_mut()?;
@@ -82,6 +84,17 @@ pub(super) fn make(view: &mut View) -> Result<()> {
         named.push((name, file.ino, file_type::REG_FILE));
         view.put_inode(&store, file.ino, &file.inode)?;
     }
+    // Numbers of inodes that are in no use, the last ones first.
+    let taken: BTreeSet<u32> = named.iter().map(|(_, ino, _)| *ino).collect();
+    let (first_ino, last) = (view.geo.first_ino, view.geo.inodes_count);
+    let mut free =
+        (first_ino..=last).rev().filter(|ino| !bitmap::test(&used, *ino) && !taken.contains(ino));
+    let made = free.next().ok_or(FsError::NoSpace)?;
+    for (piece, ino) in pieces::find(view, &store, &used, &mut room)?.into_iter().zip(&mut free) {
+        let name = format!("extents-#{}", piece.block).into_bytes();
+        named.push((name, ino, file_type::REG_FILE));
+        view.put_inode(&store, ino, &piece.inode)?;
+    }
     let mut entries = match &root {
         Some(root) => names_of(&store, ROOT_INO, root.clone()),
         None => Vec::new(),
@@ -90,10 +103,6 @@ pub(super) fn make(view: &mut View) -> Result<()> {
     while entries.iter().any(|(known, _, _)| *known == name) {
         name.push(b'_');
     }
-    let is_free =
-        |ino: &u32| !bitmap::test(&used, *ino) && !named.iter().any(|(_, known, _)| known == ino);
-    let made = (view.geo.first_ino..=view.geo.inodes_count).rev().find(is_free);
-    let made = made.ok_or(FsError::NoSpace)?;
     entries.push((name, made, file_type::DIR));
     // The root last: where there is no room for both, nothing names the other.
     let fresh = view.own_inode(S_IFDIR | 0o700, 0);

@@ -17,13 +17,15 @@
 //!   name.
 //!
 //! Memory: that of the overlay, which has the superblock, descriptors that changed, what the log
-//! replays, and `/.rescue`. With [`Rescue::All`] two bits an inode and 24 bytes a block of the log.
+//! replays, and `/.rescue`. With [`Rescue::All`] two bits an inode, one bit a
+//! block, and 24 bytes a block of the log.
 //! Assumption: block size and places of the file system are those of its superblock or of mke2fs's
 //! default. Tested in `tests/it/rescue.rs`.
 
 mod deleted;
 mod descriptors;
 mod made;
+mod pieces;
 
 use std::sync::Arc;
 
