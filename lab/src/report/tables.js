@@ -25,6 +25,7 @@
 
   function fit(box, table) {
     box.replaceChildren(table);
+    box.classList.remove('broken');
     if (box.scrollWidth <= box.clientWidth + 1) return;
     const rows = [...table.rows];
     const widths = [...rows[0].cells].map((cell) => cell.getBoundingClientRect().width);
@@ -41,6 +42,8 @@
       room -= width;
     });
     box.replaceChildren(...parts.map((columns) => part(table, rows, columns)));
+    // A word that is wider than the page, such as a path, is broken.
+    box.classList.toggle('broken', box.scrollWidth > box.clientWidth + 1);
   }
 
   const all = () => whole.forEach(([box, table]) => fit(box, table));
