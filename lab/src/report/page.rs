@@ -8,8 +8,8 @@
 //!           tables.js: wide tables in parts that fit
 //! ```
 //!
-//! A page without charts and tables has no script. Points of all plots of a page are bounded, so that a file
-//! stays under 2 MB. Tested here and, in a browser, in `lab/tests/report`.
+//! A page without charts and tables has no script. Points of all plots of a page are bounded, so
+//! that a file stays under 2 MB. Tested here and, in a browser, in `lab/tests/report`.
 
 use std::fmt::Write;
 use std::io::Read;

@@ -281,8 +281,8 @@ pub struct Repair {
 ///
 /// Commands are read from the terminal or from standard input, or given with -c; `help` lists them.
 /// They have the options of the commands of this program. `get` and `put` copy files out of and
-/// into the image, from and to the current directory and below. On a terminal `less` uses $PAGER and
-/// `edit` $VISUAL or $EDITOR; Tab completes, and the arrow keys bring back lines.
+/// into the image, from and to the current directory and below. On a terminal `less` uses $PAGER
+/// and `edit` $VISUAL or $EDITOR; Tab completes, and the arrow keys bring back lines.
 ///
 /// Nothing is written without -w. Each change is durable when its command has ended. A script ends
 /// at the first command that fails, with its exit code.

@@ -2,8 +2,8 @@
 //! left.
 //!
 //! A terminal gets one line that is drawn again, anything else a line every 30 s. Nothing is shown
-//! before the first step or byte. The time left is that of the mean rate so far; it is left out as long as
-//! too little is done to tell, and if it is longer than a week.
+//! before the first step or byte. The time left is that of the mean rate so far; it is left out as
+//! long as too little is done to tell, and if it is longer than a week.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! A device that fails its requests once the work is to stop, as long as that leaves a clean volume.
+//! A device that fails its requests once the work is to stop, if that leaves a clean volume.
 //!
 //! Work that changes a whole volume first writes where the volume has nothing, then marks the
 //! superblock as not clean, changes the rest, and marks it as clean again. Between the two marks

@@ -8,7 +8,8 @@
 //! Promises: the image is only read without -w. The process gives up its rights before it reads the
 //! image: `get` and `put` reach the current directory and what is below it. A script ends at the
 //! first command that fails, a terminal goes on, with Tab and the lines before (`shell_line.rs`).
-//! More than 500 lines, since every command is a few. Tested in `tests/it/shell.rs`.
+//!
+//! This file is long because it has every command, each a few lines. Tested in `tests/it/shell.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
