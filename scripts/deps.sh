@@ -11,7 +11,7 @@ fuse2fs:fuse2fs setfattr:attr setfacl:acl losetup:util-linux mount:mount fusermo
 curl:curl sha256sum:coreutils python3:python3
 fio:fio sqlite3:sqlite3 valgrind:valgrind strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils blkparse:blktrace sfdisk:fdisk
 bsdtar:libarchive-tools
-busybox:busybox-static
+busybox:busybox-static fish:fish zsh:zsh
 dbus-daemon:dbus-daemon nfs-cp:libnfs-utils chromium:chromium node:nodejs clang:clang llvm-ar:llvm"
 
 PATH="$PATH:/usr/sbin:/sbin"

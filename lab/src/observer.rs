@@ -11,6 +11,9 @@ pub trait Observer: Sync {
     /// Counts more steps.
     fn advance(&self, _steps: u64) {}
 
+    /// Says how many bytes were read and written since the count began.
+    fn moved(&self, _bytes: u64) {}
+
     /// Ends the count, even before all steps are done.
     fn end(&self) {}
 

@@ -36,7 +36,9 @@ use syncline_fs::{LogFormat, MountOptions, Volume};
 use syncline_nand::Profile;
 use syncline_sqlite::seed_sqlite;
 
-pub use report::{APPLICATIONS_SCHEMA, applications_json, applications_table};
+pub use report::{
+    APPLICATIONS_COLUMNS, APPLICATIONS_SCHEMA, applications_json, applications_table,
+};
 pub use storage::StorageCounts;
 
 use crate::bench::image::Image;

@@ -54,8 +54,8 @@ mod workloads;
 pub use aging::Aging;
 pub use allocation::allocation_table;
 pub use applications::{
-    APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
-    applications_json, applications_table, phone_applications,
+    APPLICATIONS_COLUMNS, APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone,
+    Solution, StorageCounts, applications_json, applications_table, phone_applications,
 };
 pub use calls::{Call, Waits, waits};
 #[cfg(not(target_family = "wasm"))]

@@ -94,9 +94,15 @@ impl Probe {
             let align = target.align_bytes();
             let found = fit(&document, &plan, align, self.tries, observer);
             observer.end();
-            let found = found?;
-            document.set_fit(&found);
-            write_file(path, found.profile.to_toml()?.as_bytes())?;
+            match found {
+                Ok(found) => {
+                    document.set_fit(&found);
+                    write_file(path, found.profile.to_toml()?.as_bytes())?;
+                }
+                // The figures are whole; no profile follows from them.
+                Err(LabError::Interrupted) => document.interrupted = true,
+                Err(err) => return Err(err),
+            }
         }
         Ok(document)
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{About, Chart, Page, aligned};
+use crate::report::{About, Chart, INTERRUPTED, Page, aligned};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -221,6 +221,9 @@ pub struct LatencyDocument {
     pub place: String,
     /// Stalls of the machine before the first case, with nothing of ours running.
     pub idle: Option<Machine>,
+    /// True if cases are missing because the run was interrupted or failed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Steps that could not be done, one sentence each: priorities, causes.
     pub remarks: Vec<String>,
     /// In the order of the paper's table.
@@ -231,7 +234,8 @@ impl LatencyDocument {
     /// An empty document.
     pub fn new(place: String) -> Self {
         let (remarks, cases) = (Vec::new(), Vec::new());
-        LatencyDocument { schema: LATENCY_SCHEMA, place, idle: None, remarks, cases }
+        let (idle, interrupted) = (None, false);
+        LatencyDocument { schema: LATENCY_SCHEMA, place, idle, interrupted, remarks, cases }
     }
 
     /// The document as JSON.
@@ -241,8 +245,14 @@ impl LatencyDocument {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let head = ["call", "background", "calls", "avg us", "p50", "p99", "p99.9", "max us"];
-        let head = head.iter().chain(&["late", "unstalled max", "paper avg", "paper max"]);
+        let head = ["call", "background", "calls", "avg us", "p50 us", "p99 us", "p99.9 us"];
+        let head = head.iter().chain(&[
+            "max us",
+            "late",
+            "unstalled max us",
+            "paper avg us",
+            "paper max us",
+        ]);
         let mut rows = vec![head.map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
         for case in &self.cases {
             let figure = |value: f64| format!("{value:.0}");
@@ -270,6 +280,9 @@ impl LatencyDocument {
     /// The table, then a histogram of each case, the slowest calls and the remarks.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.place, aligned(&self.rows(), 2));
+        if self.interrupted {
+            text = format!("{INTERRUPTED}\n{text}");
+        }
         if let Some(idle) = &self.idle {
             let _ = writeln!(text, "\nbefore it, idle: {}", stood_still(idle));
         }
@@ -302,6 +315,9 @@ impl LatencyDocument {
     /// A page with the table and a chart of each case.
     pub fn html(&self, about: &About) -> String {
         let mut page = Page::new("syncline-lab latency");
+        if self.interrupted {
+            page.paragraph(INTERRUPTED);
+        }
         page.paragraph(&self.place);
         if let Some((header, lines)) = self.rows().split_first() {
             page.table(header, lines, 2);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::latency::Bucket;
-use crate::report::{About, Chart, Layout, Page, aligned, figure};
+use crate::report::{About, Chart, INTERRUPTED, Layout, Page, aligned, figure};
 use serde::Serialize;
 use syncline_nand::LatencyReport;
 
@@ -138,6 +138,9 @@ pub struct ProbeDocument {
     pub target: String,
     /// `virtual` or `wall`: which time the figures are of. Set by the caller.
     pub clock: &'static str,
+    /// True if figures are missing because the run was interrupted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Bytes used.
     pub region_bytes: u64,
     /// True if it was written.
@@ -166,6 +169,7 @@ impl ProbeDocument {
             schema: PROBE_SCHEMA,
             target: String::new(),
             clock: "virtual",
+            interrupted: false,
             region_bytes: plan.region_bytes,
             written,
             seed: plan.seed,
@@ -206,7 +210,7 @@ impl ProbeDocument {
     }
 
     fn header(&self) -> Vec<String> {
-        let head = ["test", "requests", "MB/s", "avg us", "p50", "p95", "p99", "max us"];
+        let head = ["test", "requests", "MB/s", "avg us", "p50 us", "p95 us", "p99 us", "max us"];
         let fit = self.fit.as_ref().map(|_| ["fitted avg us", "off"]);
         head.iter().chain(fit.iter().flatten()).map(|cell| (*cell).to_owned()).collect()
     }
@@ -249,9 +253,9 @@ impl ProbeDocument {
             lines.push(format!(
                 "{} for long: {} MB/s at first, {} at last, {cliff}, {} after a rest",
                 s.name,
-                figure(first),
-                figure(last),
-                figure(s.recovered_mb_per_s)
+                rate(first),
+                rate(last),
+                rate(s.recovered_mb_per_s)
             ));
         }
         if let Some(fit) = &self.fit {
@@ -284,6 +288,9 @@ impl ProbeDocument {
     /// The tables, the distribution of write and flush, and what follows.
     pub fn text(&self) -> String {
         let mut text = self.title() + "\n";
+        if self.interrupted {
+            text = format!("{INTERRUPTED}\n{text}");
+        }
         for (group, heading) in Group::ALL {
             let lines = self.group(group);
             if !lines.is_empty() {
@@ -309,6 +316,9 @@ impl ProbeDocument {
     /// A page with the tables and charts.
     pub fn html(&self, about: &About) -> String {
         let mut page = Page::new("syncline-lab probe");
+        if self.interrupted {
+            page.paragraph(INTERRUPTED);
+        }
         page.paragraph(&self.title());
         for (group, heading) in Group::ALL {
             let lines = self.group(group);

@@ -293,7 +293,7 @@ impl Search<'_> {
     /// Tests a shape with times; `None` if no such profile can be.
     fn attempt(&mut self, shape: Shape, times: Times) -> Result<Option<Tried>> {
         if self.observer.stopped() {
-            return Err(LabError::Usage("the fit was stopped; run it again".to_owned()));
+            return Err(LabError::Interrupted);
         }
         let profile = self.profile(&shape, &times);
         let device_bytes = self.plan.region_bytes * DEVICE_FACTOR;

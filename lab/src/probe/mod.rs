@@ -28,6 +28,7 @@ mod solve;
 mod target;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 pub use cases::Group;
 pub use document::{FitFigure, FitSummary, PROBE_SCHEMA, ProbeDocument, ProbeFigure, Sustained};
@@ -42,6 +43,7 @@ use crate::observer::Observer;
 use cases::{Case, Op, cases};
 use syncline_device::SplitMix64;
 use syncline_nand::Latencies;
+use watched::Watched;
 
 /// A request of the filling and of sustained sequential writes.
 const LARGE_BYTES: u64 = 512 << 10;
@@ -102,63 +104,83 @@ impl Plan {
 /// Measures everything the target allows. The region is written once from begin to end first, if
 /// the target is writable.
 ///
-/// If `observer` cancels after the first figure, the document has the figures so far and says so.
+/// If `observer` stops it after the first figure, the document has the figures so far and says so.
+///
+/// # Errors
+/// Usage: a plan that measures nothing. Interrupted: stopped before the first figure. Failed: a
+/// request.
 pub fn probe(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
     observer: &dyn Observer,
 ) -> Result<ProbeDocument> {
     plan.validate()?;
-    let cases = cases(plan, target.writable(), target.align_bytes());
     let mut document = ProbeDocument::new(plan, target.writable());
-    let total = cases.len() as u64 + 1;
-    if target.writable() && !fill(target, plan, observer)? {
-        return Err(LabError::Usage("stopped before the first figure; run it again".into()));
+    match tests(&mut Watched::new(target, observer), plan, observer, &mut document) {
+        Ok(()) => document.conclude(),
+        Err(LabError::Interrupted) if !document.figures.is_empty() => document.interrupted = true,
+        Err(err) => return Err(err),
     }
-    for (done, case) in cases.iter().enumerate() {
-        observer.position(done as u64 + 1, total);
-        if observer.stopped() {
-            document.remarks.push("stopped: figures that are missing were not measured".into());
-            return Ok(document);
-        }
+    Ok(document)
+}
+
+/// Runs every test. Each, and each part of the sustained ones, is a step of `observer`.
+fn tests(
+    target: &mut dyn ProbeTarget,
+    plan: &Plan,
+    observer: &dyn Observer,
+    document: &mut ProbeDocument,
+) -> Result<()> {
+    let cases = cases(plan, target.writable(), target.align_bytes());
+    let (writable, is_sustained) = (target.writable(), plan.sustained_bytes > 0);
+    let long = if writable && is_sustained { 2 * WINDOWS } else { 0 };
+    let total = cases.len() as u64 + 2 * u64::from(writable) + long;
+    let mut done = 0;
+    let mut step = || {
+        done += 1;
+        observer.position(done, total);
+    };
+    observer.position(0, total);
+    if writable {
+        fill(target, plan)?;
+        step();
+    }
+    for case in &cases {
         let (figure, latencies_ns) = measure(target, case, plan)?;
         if case.name == "sync-4k" {
             document.sync_histogram = histogram(&latencies_ns);
         }
         document.figures.push(figure);
+        step();
     }
-    if target.writable() {
+    if writable {
         document.inside = Some(inside(target, plan)?);
+        step();
     }
-    if target.writable() && plan.sustained_bytes > 0 {
+    if writable && is_sustained {
         for random in [false, true] {
-            document.sustained.push(sustained(target, plan, random, observer)?);
+            document.sustained.push(sustained(target, plan, random, &mut step)?);
         }
     }
-    observer.position(total, total);
-    document.conclude();
-    Ok(document)
+    Ok(())
 }
 
 /// The figures alone, of a filled target; what a fit compares.
 fn figures(target: &mut dyn ProbeTarget, plan: &Plan, cases: &[Case]) -> Result<Vec<ProbeFigure>> {
-    fill(target, plan, &crate::observer::Unobserved)?;
+    fill(target, plan)?;
     cases.iter().map(|case| Ok(measure(target, case, plan)?.0)).collect()
 }
 
-/// Writes the region once; returns whether it came to the end.
-fn fill(target: &mut dyn ProbeTarget, plan: &Plan, observer: &dyn Observer) -> Result<bool> {
+/// Writes the region once.
+fn fill(target: &mut dyn ProbeTarget, plan: &Plan) -> Result<()> {
     let mut offset = 0;
     while offset < plan.region_bytes {
-        if observer.stopped() {
-            return Ok(false);
-        }
         target.write(offset, LARGE_BYTES.min(plan.region_bytes - offset))?;
         offset += LARGE_BYTES;
     }
     target.flush()?;
     target.rest(LONG_REST_NS);
-    Ok(true)
+    Ok(())
 }
 
 /// One test: its figure and the latency of each request.
@@ -208,12 +230,12 @@ fn histogram(latencies_ns: &[u64]) -> Vec<Bucket> {
 }
 
 /// Writes in [`WINDOWS`] windows, rests, and writes one more window. The time of each window is
-/// bounded like that of a test.
+/// bounded like that of a test. `step` is called behind each of the first ones.
 fn sustained(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
     random: bool,
-    observer: &dyn Observer,
+    step: &mut dyn FnMut(),
 ) -> Result<Sustained> {
     let name = if random { "random-4k" } else { "sequential-512k" };
     let request_bytes = if random { SMALL_BYTES } else { LARGE_BYTES };
@@ -238,10 +260,8 @@ fn sustained(
     target.rest(LONG_REST_NS);
     let mut rates = Vec::new();
     for _ in 0..WINDOWS {
-        if observer.stopped() {
-            break;
-        }
         rates.push(window(target)?);
+        step();
     }
     target.flush()?;
     target.rest(LONG_REST_NS);

@@ -134,6 +134,50 @@ fn documents_hold_every_figure() {
     assert!(probe(&mut target, &small, &Unobserved).is_err());
 }
 
+/// Stops at a step, and keeps what it is told.
+struct StopAt(u64, std::sync::Mutex<(u64, u64, u64)>);
+
+impl Observer for StopAt {
+    fn position(&self, done: u64, total: u64) {
+        let mut seen = self.1.lock().unwrap();
+        (seen.0, seen.1) = (done, total);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.1.lock().unwrap().2 = bytes;
+    }
+
+    fn stopped(&self) -> bool {
+        self.1.lock().unwrap().0 >= self.0
+    }
+}
+
+#[test]
+fn a_stop_anywhere_is_said() {
+    let plan = Plan { region_bytes: 8 << 20, sustained_bytes: 4 << 20, ..PLAN };
+    let stopped = |step| {
+        let mut target =
+            Simulated::new(&Profile::by_name("emmc-n900").unwrap(), 64 << 20, 0, 0).unwrap();
+        let observer = StopAt(step, std::sync::Mutex::default());
+        (probe(&mut target, &plan, &observer), observer.1.into_inner().unwrap())
+    };
+    let (whole, (steps, total, bytes)) = stopped(u64::MAX);
+    let whole = whole.unwrap();
+    assert!(!whole.interrupted && !whole.text().contains("Interrupted"));
+    assert_eq!(steps, total, "every step is told");
+    assert!(bytes > plan.region_bytes + 2 * plan.sustained_bytes, "{bytes}");
+    for step in [0, 1] {
+        assert!(matches!(stopped(step).0, Err(LabError::Interrupted)), "no figure at {step}");
+    }
+    // Among the tests, before the inner ones, and in the sustained ones.
+    for step in [2, total - 2 * WINDOWS - 1, total - WINDOWS - 3, total - 1] {
+        let document = stopped(step).0.unwrap();
+        assert!(document.interrupted, "step {step} of {total}");
+        assert!(document.text().starts_with("Interrupted: "), "step {step}");
+        assert!(document.to_json().contains("\"interrupted\": true"), "step {step}");
+    }
+}
+
 /// Probes a profile, fits one to the figures, probes that one.
 fn round_trip(spec: &str) -> (Profile, Fit) {
     let known = Profile::parse_built_in(spec).unwrap();
@@ -205,7 +249,7 @@ fn the_inside_of_every_profile_is_found() {
         let plan = Plan { region_bytes: 512 << 20, ..PLAN };
         let size = plan.region_bytes * DEVICE_FACTOR;
         let mut target = Simulated::new(&p, size, 0, 0).unwrap();
-        fill(&mut target, &plan, &Unobserved).unwrap();
+        fill(&mut target, &plan).unwrap();
         let found = inside(&mut target, &plan).unwrap();
         let (name, g, f) = (&p.name, &p.geometry, &p.ftl);
         let pages_bytes = g.page_bytes() * u64::from(g.dies());

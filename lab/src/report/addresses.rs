@@ -36,6 +36,8 @@ const CLASSES: [(&str, &str, &str); 4] = [
 pub(crate) enum Along {
     /// Seconds since the first event.
     Time,
+    /// The same, for offsets in files that lie above one another.
+    FilesInTime,
     /// Number of the event.
     Number,
 }
@@ -85,7 +87,7 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
     let start_ns = events.first().map_or(0, |event| event.time_ns);
     let span_ns = events.last().map_or(0, |event| event.time_ns - start_ns).max(1);
     let (name, unit, end) = match along {
-        Along::Time => ("time", "s", span_ns as f64 / 1e9),
+        Along::Time | Along::FilesInTime => ("time", "s", span_ns as f64 / 1e9),
         Along::Number => ("number of the write", "", events.len() as f64),
     };
     let bands = bands(events);
@@ -99,7 +101,7 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
             continue;
         }
         let x = match along {
-            Along::Time => ((event.time_ns - start_ns) / 1000) as f64 / 1e6,
+            Along::Time | Along::FilesInTime => ((event.time_ns - start_ns) / 1000) as f64 / 1e6,
             Along::Number => n as f64,
         };
         let band = bands.partition_point(|(start, _)| *start <= event.offset_bytes);
@@ -128,6 +130,7 @@ pub(crate) fn document(title: &str, events: &[TraceEvent], along: Along, most: u
         "x_name": name,
         "x_unit": unit,
         "x_end": end,
+        "y_name": if along == Along::FilesInTime { "offset" } else { "address" },
         "series": used.iter().map(series).collect::<Vec<_>>(),
         "panels": panels.collect::<Vec<_>>(),
     })

@@ -31,3 +31,6 @@ pub use page::{About, Page};
 pub use strip::Strip;
 pub use table::{aligned, figure};
 pub use trace_report::{Picked, trace_report};
+
+/// First line of every form of a document whose run did not come to its end.
+pub(crate) const INTERRUPTED: &str = "Interrupted: figures that are missing were not measured.";

@@ -72,7 +72,7 @@
     const flat = chart.horizontal;
     const narrow = box.clientWidth < 600;
     // A name that is too long for its line goes on in the next.
-    const width = narrow ? 140 : Math.min(460, 0.4 * box.clientWidth);
+    const width = narrow ? 150 : Math.min(460, 0.4 * box.clientWidth);
     const lines = Math.max(1, ...chart.groups.map((name) => Math.ceil((name.length * 8) / width)));
     const row = Math.max(24, flat ? 13 * lines + 5 : 0);
     box.style.height = (flat ? 70 + row * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
@@ -168,7 +168,7 @@
             hideOverlap: true,
             formatter: (v) => (v / 1048576).toFixed(panel.digits),
           },
-          name: n === 0 ? 'MiB' : '',
+          name: n === 0 ? chart.y_name + ', MiB' : '',
           nameLocation: 'end',
         }),
       ),

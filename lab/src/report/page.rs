@@ -5,10 +5,11 @@
 //!   body    headings, tables, <figure> for each chart (keys, plot)
 //!   footer  version, command line, host, date
 //!   end     charts as JSON | Apache ECharts, vendored | page.js: draws them as SVG
+//!           tables.js: wide tables in parts that fit
 //! ```
 //!
-//! A page without charts has no script. Points of all plots of a page are bounded, so that a file
-//! stays under 2 MB. Tested here and, in a browser, in `lab/tests/report`.
+//! A page without charts and tables has no script. Points of all plots of a page are bounded, so
+//! that a file stays under 2 MB. Tested here and, in a browser, in `lab/tests/report`.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -22,6 +23,7 @@ use crate::report::charts::Chart;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+const TABLES: &str = include_str!("tables.js");
 /// Apache ECharts 6.1.0, `dist/echarts.common.min.js`, as `build.rs` compressed it.
 const ECHARTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echarts.deflate"));
 /// Points of all plots of a page.
@@ -184,6 +186,11 @@ impl Page {
         self.points(title, events.to_vec(), lost, Along::Time);
     }
 
+    /// As [`Page::addresses`], for offsets in files that lie above one another.
+    pub(crate) fn offsets(&mut self, title: &str, events: &[TraceEvent]) {
+        self.points(title, events.to_vec(), 0, Along::FilesInTime);
+    }
+
     /// As [`Page::addresses`], writes only, by their number in place of their time.
     pub fn sequence(&mut self, title: &str, events: &[TraceEvent], lost: u64) {
         let writes = events.iter().filter(|event| event.op == syncline_device::TraceOp::Write);
@@ -230,6 +237,9 @@ impl Page {
                 echarts()
             );
         }
+        if self.body.contains("<div class=\"scroll\">") {
+            let _ = writeln!(html, "<script>{TABLES}</script>");
+        }
         html + "</body></html>\n"
     }
 }
@@ -272,7 +282,7 @@ mod tests {
         for outside in ["http", "src=", "url(", "<link", "@import", "<card>", "<i>\""] {
             assert!(!own.contains(outside), "{outside}");
         }
-        assert_eq!(own.matches("</script>").count(), 3, "text does not end a script");
+        assert_eq!(own.matches("</script>").count(), 4, "text does not end a script");
         assert!(html.len() < 2_000_000);
     }
 
@@ -292,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_charts_has_no_script() {
+    fn a_page_without_charts_and_tables_has_no_script() {
         let mut page = Page::new("t");
         page.bars(&Chart::default());
         page.addresses("without events", &[], 0);

@@ -12,6 +12,8 @@ const PICKED_MAX: usize = 40_000;
 #[derive(Debug)]
 pub struct Picked {
     events: Vec<TraceEvent>,
+    /// The accesses are those of files, not of a device.
+    of_files: bool,
     /// Of how many accesses one is kept.
     stride: u64,
     seen: u64,
@@ -19,7 +21,7 @@ pub struct Picked {
 
 impl Default for Picked {
     fn default() -> Picked {
-        Picked { events: Vec::new(), stride: 1, seen: 0 }
+        Picked { events: Vec::new(), of_files: false, stride: 1, seen: 0 }
     }
 }
 
@@ -39,6 +41,7 @@ impl Picked {
         }
         let file = record.file.index().filter(|_| kind != TraceKind::Block);
         let base = file.map_or(0, |index| (index as u64) << 30);
+        self.of_files |= file.is_some();
         let kind = match record.origin {
             crate::trace::Origin::Journal => Kind::Journal,
             crate::trace::Origin::Metadata => Kind::Metadata,
@@ -67,7 +70,12 @@ impl Picked {
 pub fn trace_report(name: &str, text: &str, picked: &Picked, about: &About) -> String {
     let mut page = Page::new(&format!("syncline-lab trace, {name}"));
     page.text(text);
-    page.addresses("addresses against time", &picked.events, 0);
+    if picked.of_files {
+        let title = "offsets in files against time, each file 1 GiB above the one before";
+        page.offsets(title, &picked.events);
+    } else {
+        page.addresses("addresses against time", &picked.events, 0);
+    }
     page.finish(about)
 }
 
@@ -101,6 +109,9 @@ mod tests {
             let mut picked = Picked::default();
             picked.record(kind, &record);
             assert_eq!(picked.events[0].offset_bytes, offset_bytes, "{}", kind.name());
+            let html = trace_report("t", "", &picked, &About::default());
+            let name = if kind == TraceKind::Block { "address" } else { "offset" };
+            assert!(html.contains(&format!("\"y_name\":\"{name}\"")), "{}", kind.name());
         }
     }
 }

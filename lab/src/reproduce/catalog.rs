@@ -234,6 +234,12 @@ impl Catalog {
 
     fn unknown(&self, name: &str) -> LabError {
         let paper = name.split_once('/').map_or(name, |(paper, _)| paper);
+        let of_row = |paper: &Paper| paper.rows.iter().any(|row| row.id == name);
+        let with: Vec<&Paper> = self.papers.iter().filter(|paper| of_row(paper)).collect();
+        if let Some(paper) = with.first() {
+            let text = format!("no table or figure is called `{name}`; give `{}/{name}`", paper.id);
+            return LabError::Usage(text);
+        }
         let known: Vec<String> = match self.papers.iter().find(|known| known.id == paper) {
             Some(known) => known.rows.iter().map(|row| format!("{paper}/{}", row.id)).collect(),
             None => self.papers.iter().map(|paper| paper.id.clone()).collect(),
@@ -281,6 +287,14 @@ fn check(paper: &Paper, row: &Row) -> Result<()> {
         if row.quantity_of(figure).is_none() {
             return wrong(format!("figure `{}` is of no quantity", figure.name));
         }
+        // They stand in one table, on one axis.
+        let table = |of: &Figure| (row.quantity_of(of).cloned(), of.unit.clone());
+        let kind = |of: &Figure| (of.form, of.over.is_some());
+        let mixed = |of: &&Figure| table(of) == table(figure) && kind(of) != kind(figure);
+        if let Some(other) = row.figures.iter().find(mixed) {
+            let text = format!("`{}` and `{}` are of one quantity", figure.name, other.name);
+            return wrong(text + " and are not measured alike");
+        }
         if row.figures.iter().filter(|other| other.name == figure.name).count() != 1 {
             return wrong(format!("two figures are called `{}`", figure.name));
         }
@@ -302,6 +316,8 @@ mod tests {
             "run = [{ name = 'a', check = { device = 'd', figure = 'random-read-4k-iops' } }]";
         let figure = "figure = [{ name = 'f', run = 'a', metric = 'value', paper = [1, 2] }]";
         let of = "quantity = { '' = 'q' }";
+        let mixed = "figure = [{ name = 'f', run = 'a', metric = 'value' }, \
+                     { name = 'g', run = 'a', over = 'a', metric = 'value' }]";
         let good = row(&format!("{of}\n{run}\n{figure}")).unwrap();
         assert_eq!(good.rows[0].figures[0].paper.bounds(), Some([1.0, 2.0]));
         for (bad, why) in [
@@ -311,6 +327,7 @@ mod tests {
             (format!("why = 'x'\n{run}\n{figure}"), "a reason"),
             (format!("time = 'real'\n{run}\n{figure}"), "one kind"),
             (format!("run = [{{ name = 'a' }}]\n{figure}"), "one kind"),
+            (format!("{of}\n{run}\n{mixed}"), "not measured alike"),
             (format!("{run}\nfigures = 1"), "damaged"),
         ] {
             let err = row(&bad).expect_err(&bad).to_string();

@@ -137,7 +137,9 @@ fn processes_and_files_get_their_share() {
         "{end}"
     );
     assert!(end.contains("; of files 12, 50 %") && end.contains("100 % is data"), "{end}");
-    assert!(table.contains("erases p1/p25/p50/p75/p99") && table.contains("rated cycles used"));
+    assert!(
+        table.contains("erases p1 / p25 / p50 / p75 / p99") && table.contains("rated cycles used")
+    );
     let json = done(&[&arguments[..], &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let total = |list: &str, key: &str| {

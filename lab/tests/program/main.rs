@@ -16,5 +16,6 @@ mod lifetime;
 mod newcomer;
 mod reports;
 mod schemas;
+mod stopped;
 mod sweep;
 mod trace;

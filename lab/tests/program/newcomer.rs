@@ -67,6 +67,37 @@ fn files_that_cannot_be_written_are_refused_before_the_run() {
 }
 
 #[test]
+fn a_quick_probe_is_a_small_one() {
+    let document = |more: &[&str]| -> serde_json::Value {
+        let text = done(&[&["probe", "nexus7-emmc", "--quick", "--json=-"], more].concat());
+        serde_json::from_str(&text).unwrap()
+    };
+    let quick = document(&[]);
+    assert_eq!(quick["region_bytes"], 32 << 20);
+    assert_eq!(quick["sustained"], serde_json::json!([]));
+    let most = |document: &serde_json::Value, name: &str| {
+        let figures = document["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == name).unwrap()["requests"].as_u64().unwrap()
+    };
+    assert_eq!((most(&quick, "random-read-4k"), most(&quick, "read-1024k")), (64, 8));
+    // What is given counts.
+    let given = document(&["--size=8M", "--requests=100", "--sustain=8M"]);
+    assert_eq!((&given["region_bytes"], most(&given, "random-read-4k")), (&(8 << 20).into(), 100));
+    assert_eq!(given["sustained"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn several_devices_are_given_one_by_one() {
+    let said = refused(2, &["bench", "create", "--device", "nexus7-emmc,ufs-4"]);
+    assert!(said.contains("'nexus7-emmc,ufs-4'; name one; commands that take several"), "{said}");
+    // The second one is refused before the first one is run.
+    let said = refused(2, &["bench", "create", "--device=ufs-4", "--device=nexus"]);
+    assert!(said.contains("'nexus'; nearest: nexus7-emmc"), "{said}");
+    let few = ["bench", "create", "--operations=3", "--device=nexus7-emmc", "--device=ufs-4"];
+    assert!(done(&few).contains("ufs-4"));
+}
+
+#[test]
 fn devices_are_a_short_list_first() {
     let short = done(&["devices"]);
     let profiles = short.lines().filter(|line| line.contains("sd-2012")).count();

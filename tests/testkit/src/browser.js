@@ -35,6 +35,11 @@ setTimeout(() => {
       seen.empty.push(chart.title);
     }
   });
+  for (const box of document.querySelectorAll('.scroll')) {
+    if (box.scrollWidth > box.clientWidth + 1) {
+      seen.cut.push(['table', box.innerText.split('\n', 1)[0]]);
+    }
+  }
   // The charts of a page that renews itself, each below a heading of its own.
   const live = [...document.querySelectorAll('.live svg')];
   seen.live = live.length;

@@ -281,13 +281,14 @@ pub struct Repair {
 ///
 /// Commands are read from the terminal or from standard input, or given with -c; `help` lists them.
 /// They have the options of the commands of this program. `get` and `put` copy files out of and
-/// into the image, from and to the current directory and below. `less` uses $PAGER.
+/// into the image, from and to the current directory and below. On a terminal `less` uses $PAGER
+/// and `edit` $VISUAL or $EDITOR; Tab completes, and the arrow keys bring back lines.
 ///
 /// Nothing is written without -w. Each change is durable when its command has ended. A script ends
 /// at the first command that fails, with its exit code.
 #[derive(Debug, Args)]
 pub struct Shell {
-    /// Open the image for writing also: put, mkdir, mv, rm.
+    /// Open the image for writing also: put, edit, mkdir, mv, rm.
     #[arg(short, long, conflicts_with_all = ["rescue", "undelete"])]
     pub write: bool,
     /// Run these commands, separated by `;`, instead of those of standard input; may be repeated.

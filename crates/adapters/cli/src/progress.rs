@@ -1,8 +1,9 @@
-//! Progress on standard error: how much of how much, how fast, the time left.
+//! Progress on standard error: how much of how much, bytes where they are known, how fast, the time
+//! left.
 //!
 //! A terminal gets one line that is drawn again, anything else a line every 30 s. Nothing is shown
-//! before the first step. The time left is that of the mean rate so far; it is left out as long as
-//! too little is done to tell, and if it is longer than a week.
+//! before the first step or byte. The time left is that of the mean rate so far; it is left out as
+//! long as too little is done to tell, and if it is longer than a week.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ const COLUMNS: u16 = 80;
 struct State {
     what: String,
     done: u64,
+    /// Bytes beside the steps; 0: not known.
+    moved_bytes: u64,
     /// 0: not known.
     total: u64,
     began: Instant,
@@ -54,7 +57,8 @@ impl Bar {
     fn new(what: &str, total: u64, is_bytes: bool) -> Bar {
         let now = Instant::now();
         let (what, is_terminal) = (what.to_owned(), stderr().is_terminal());
-        let state = State { what, done: 0, total, began: now, shown: now, is_drawn: false };
+        let (done, moved_bytes, is_drawn) = (0, 0, false);
+        let state = State { what, done, moved_bytes, total, began: now, shown: now, is_drawn };
         Bar { is_bytes, is_terminal, columns: None, state: Mutex::new(state) }
     }
 
@@ -85,6 +89,7 @@ impl Bar {
         let mut state = self.state();
         if state.what != what {
             (state.what, state.began) = (what.to_owned(), Instant::now());
+            state.moved_bytes = 0;
         }
         (state.done, state.total) = (done, total);
         self.show(state);
@@ -102,6 +107,13 @@ impl Bar {
         self.show(state);
     }
 
+    /// Sets how many bytes the steps moved.
+    pub fn set_moved(&self, bytes: u64) {
+        let mut state = self.state();
+        state.moved_bytes = bytes;
+        self.show(state);
+    }
+
     /// Adds to what is done.
     pub fn add(&self, steps: u64) {
         let mut state = self.state();
@@ -111,7 +123,7 @@ impl Bar {
 
     fn show(&self, mut state: MutexGuard<'_, State>) {
         let wait = if self.is_terminal { REDRAW } else { LINES };
-        if state.done == 0 || state.shown.elapsed() < wait {
+        if (state.done == 0 && state.moved_bytes == 0) || state.shown.elapsed() < wait {
             return;
         }
         state.shown = Instant::now();
@@ -150,9 +162,12 @@ impl Bar {
         if state.total > 0 {
             text += &format!(" of {}", amount(state.total));
         }
-        if self.is_bytes && elapsed >= LEFT_AFTER {
-            let rate = state.done as f64 / elapsed.as_secs_f64();
-            text += &format!(", {}/s", format::size(rate as u64));
+        if state.moved_bytes > 0 {
+            text += &format!(", {}", format::size(state.moved_bytes));
+        }
+        if elapsed >= LEFT_AFTER {
+            let bytes = if self.is_bytes { state.done } else { state.moved_bytes };
+            text += &rate(state.done, bytes, elapsed.as_secs_f64());
         }
         if let Some(left) = left(state.done, state.total, elapsed) {
             text += &format!(", {left} left");
@@ -184,6 +199,18 @@ fn filled(state: &State) -> String {
     let share = state.done.min(state.total) as f64 / state.total as f64;
     let full = (share * BAR_COLUMNS as f64) as usize;
     format!("[{}{}] ", "#".repeat(full), "-".repeat(BAR_COLUMNS - full))
+}
+
+/// The mean rate: bytes where there are some, or steps by the unit in which they are not below one.
+fn rate(steps: u64, bytes: u64, seconds: f64) -> String {
+    let per_s = steps as f64 / seconds;
+    match per_s {
+        _ if bytes > 0 => format!(", {}/s", format::size((bytes as f64 / seconds) as u64)),
+        0.0 => String::new(),
+        1.0.. => format!(", {per_s:.0}/s"),
+        _ if per_s * 60.0 >= 1.0 => format!(", {:.0}/min", per_s * 60.0),
+        _ => format!(", {:.1}/h", per_s * 3600.0),
+    }
 }
 
 /// The time left, in its two largest units.
@@ -222,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_a_rate_and_steps_none() {
+    fn bytes_and_steps_have_a_rate() {
         let text = |bar: &Bar, done| {
             bar.set_done(done);
             bar.text(&bar.state(), Duration::from_secs(4))
@@ -230,6 +257,12 @@ mod tests {
         let all = bytes("import", 4 << 20);
         assert_eq!(text(&all, 1 << 20), "import: 1.0 MiB of 4.0 MiB, 256.0 KiB/s, 12 s left");
         assert_eq!(text(&bytes("import", 0), 1 << 20), "import: 1.0 MiB, 256.0 KiB/s");
-        assert_eq!(text(&bar("runs", 3), 1), "runs: 1 of 3, 8 s left");
+        assert_eq!(text(&bar("runs", 3), 1), "runs: 1 of 3, 15/min, 8 s left");
+        assert_eq!(text(&bar("inodes", 900), 300), "inodes: 300 of 900, 75/s, 8 s left");
+        let tests = bar("tests", 5);
+        tests.set_moved(2 << 20);
+        assert_eq!(text(&tests, 0), "tests: 0 of 5, 2.0 MiB, 512.0 KiB/s");
+        assert_eq!(text(&tests, 1), "tests: 1 of 5, 2.0 MiB, 512.0 KiB/s, 16 s left");
+        assert_eq!(rate(1, 0, 1000.0), ", 3.6/h");
     }
 }

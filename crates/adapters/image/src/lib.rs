@@ -29,6 +29,8 @@ pub mod archive;
 mod behind;
 #[cfg(any(unix, windows))]
 pub mod build;
+#[cfg(any(unix, windows))]
+mod clean_stop;
 mod container;
 pub mod copy;
 mod error;

@@ -12,6 +12,7 @@ use syncline_fs::repair::Plan;
 use syncline_fs::{FsError, check_device};
 use syncline_ondisk::{RoCompatFeatures, Superblock};
 
+use crate::clean_stop::{CleanStop, is_stop};
 use crate::files::raw;
 use crate::qcow2::is_qcow2;
 use crate::{Image, ImageError, Opening, Result, formatted, superblock};
@@ -32,14 +33,17 @@ fn volume_bytes(sb: &Superblock) -> u64 {
 }
 
 /// Replays the journal and checks the volume.
-fn checked(dev: &Arc<dyn BlockDevice>, path: &Path) -> Result<()> {
+fn checked(dev: &Arc<dyn BlockDevice>, path: &Path, stopped: fn() -> bool) -> Result<()> {
     let sb = superblock(&**dev, path)?;
     let orphans =
         sb.s_last_orphan != 0 || sb.s_feature_ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
     if sb.needs_recovery() || orphans {
         replayed(dev, path)?;
     }
-    let report = check_device(dev, &mut |_| true)?;
+    let report = check_device(dev, &mut |_| !stopped())?;
+    if stopped() {
+        return Err(ImageError::Stopped);
+    }
     if report.is_clean() {
         return Ok(());
     }
@@ -66,23 +70,30 @@ fn replayed(dev: &Arc<dyn BlockDevice>, path: &Path) -> Result<()> {
 /// # Errors
 /// The volume is damaged or in use, its files do not fit, the device is too small.
 pub fn resize(path: &Path, size: NewSize) -> Result<u64> {
-    resize_opened(path, size, &|| {})
+    resize_opened(path, size, &|| {}, || false)
 }
 
-/// As [`resize`]. `opened` is called when the file is open and locked, before it is read.
+/// As [`resize`]. `opened` is called when the file is open and locked, before it is read. `stopped`
+/// is asked on the way as long as a stop leaves a clean volume.
 ///
 /// # Errors
-/// As of [`resize`].
-pub fn resize_opened(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
+/// As of [`resize`], and stopped: the volume is clean, with its old size or a step towards the
+/// minimum.
+pub fn resize_opened(
+    path: &Path,
+    size: NewSize,
+    opened: &dyn Fn(),
+    stopped: fn() -> bool,
+) -> Result<u64> {
     let shown = path.display().to_string();
     // What opening says names the image.
     let named = |err: ImageError| {
         if err.to_string().starts_with(&shown) { err } else { err.at(&shown) }
     };
-    resized(path, size, opened).map_err(named)
+    resized(path, size, opened, stopped).map_err(named)
 }
 
-fn resized(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
+fn resized(path: &Path, size: NewSize, opened: &dyn Fn(), stopped: fn() -> bool) -> Result<u64> {
     let dev = raw(path, false)?;
     opened();
     if is_qcow2(&dev) {
@@ -98,7 +109,8 @@ fn resized(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
                     `qemu-img convert -O raw`";
         return Err(ImageError::Unsupported(text.into()));
     }
-    checked(&dev, path)?;
+    checked(&dev, path, stopped)?;
+    let dev: Arc<dyn BlockDevice> = Arc::new(CleanStop::new(dev, stopped));
     let volume = volume_bytes(&superblock(&*dev, path)?);
     let larger = match size {
         NewSize::Bytes(bytes) if bytes >= volume => Some(bytes),
@@ -121,7 +133,7 @@ fn resized(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
         (Some(bytes), _) => {
             let zeroed = is_file && old_bytes <= volume;
             match grown {
-                Some(file) => grow(&GrowingFile::new(file), bytes, zeroed),
+                Some(file) => grow(&CleanStop::new(GrowingFile::new(file), stopped), bytes, zeroed),
                 None => grow(&*dev, bytes, zeroed),
             }
         }
@@ -133,6 +145,7 @@ fn resized(path: &Path, size: NewSize, opened: &dyn Fn()) -> Result<u64> {
     }
     done.map_err(|err| match err {
         FsError::Invalid(text) => ImageError::Failed(text),
+        FsError::Io(err) if is_stop(&err) => ImageError::Stopped,
         other => other.into(),
     })
 }

@@ -187,6 +187,19 @@ def test_plots():
         plots.wear(hits)
 
 
+def test_many_policies_look_different_and_their_names_hide_none():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from syncline import plots
+
+    runs = [{"policy": f"p{n}", "pages": pages, "hit_ratio": 0.6} for n in range(13) for pages in (256, 1024)]
+    axes = plots.cache({"schema": "syncline.cache/1", "settings": {"page_bytes": 4096}, "runs": runs})
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.get_lines()}
+    assert len(looks) == 13 and drawn_whole(axes)
+    key = axes.get_legend().get_window_extent()
+    assert key.x0 >= axes.get_window_extent().x1 and key.x1 <= axes.figure.canvas.get_width_height()[0]
+
+
 def test_long_names_are_whole_on_a_plot():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -13,6 +13,12 @@ pub fn applications_json(runs: &[AppRun]) -> String {
     format!("{document:#}\n")
 }
 
+/// What the columns are, for pages.
+pub const APPLICATIONS_COLUMNS: &str = "run s: cpu, network and storage after each other. \
+     storage %: its share of the run. busy s: time in which the device worked. sq and rn: \
+     sequential and random bytes, written (W) and read (R), as in the paper's table 4. pages, \
+     erases: flash pages programmed, blocks erased.";
+
 const HEADER: [&str; 17] = [
     "application",
     "device",
@@ -23,12 +29,12 @@ const HEADER: [&str; 17] = [
     "cpu s",
     "network s",
     "storage s",
-    "%",
+    "storage %",
     "busy s",
     "sq W MB",
-    "rn W",
-    "sq R",
-    "rn R",
+    "rn W MB",
+    "sq R MB",
+    "rn R MB",
     "pages",
     "erases",
 ];

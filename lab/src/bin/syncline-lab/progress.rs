@@ -36,6 +36,10 @@ impl Observer for Terminal {
         self.with(|bar| bar.add(steps));
     }
 
+    fn moved(&self, bytes: u64) {
+        self.with(|bar| bar.set_moved(bytes));
+    }
+
     fn end(&self) {
         self.with(Bar::clear);
     }

@@ -75,7 +75,7 @@ impl LifetimeResult {
         for (name, l) in [("read", report.read), ("write", report.write), ("flush", report.flush)] {
             let us = [l.latency_us_p50, l.latency_us_p95, l.latency_us_p99, l.latency_us_p999];
             let text: Vec<String> = us.iter().map(|us| format!("{us:.0}")).collect();
-            let name = format!("{name} p50/p95/p99/p99.9");
+            let name = format!("{name} p50 / p95 / p99 / p99.9");
             rows.push(row(&name, format!("{} us", text.join(" / "))));
         }
         rows.extend(spread_rows(&self.spread));
@@ -115,7 +115,7 @@ fn spread_rows(spread: &Spread) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let texts = spread.percentiles().map(|erases| erases.to_string());
     vec![
-        row("erases p1/p25/p50/p75/p99", texts.join(" / ")),
+        row("erases p1 / p25 / p50 / p75 / p99", texts.join(" / ")),
         row("blocks not erased", format!("{} of {}", spread.unused_blocks(), spread.worn.len())),
         row(
             "rated cycles used",

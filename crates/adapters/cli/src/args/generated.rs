@@ -16,7 +16,7 @@ pub struct Completions {
     pub shell: String,
 }
 
-/// Print a man page (roff): `syncline man cp | man -l -`.
+/// Print a man page (roff), for `man -l -`.
 #[derive(Debug, Args)]
 pub struct Man {
     /// Command [default: the page of the program].

@@ -344,8 +344,8 @@ fn permissions(text: &str) -> Result<u32, String> {
 /// lists them.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Address and port of MOUNT and NFS; port 0 picks a free one.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Address and port of MOUNT and NFS; a port alone is for this machine, and 0 picks a free one.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
     pub nfs: SocketAddr,
     /// Other machines that may connect; repeatable.
     #[arg(long, value_name = "ADDRESS[/BITS]")]

@@ -1,10 +1,14 @@
 //! `check`: our own check of images, and with `--compare` that of e2fsck.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use syncline_device::{BlockDevice, DeviceError, Observer, TapDevice, TraceEvent, WallClock};
 use syncline_fs::{CheckProgress, CheckReport, Finding, check_device};
 use syncline_image::Opening;
 use syncline_image::partition::partitions;
@@ -48,12 +52,30 @@ pub(crate) fn run(args: &Check) -> Result<()> {
     outcome
 }
 
+/// Longest wait between two looks at e2fsck.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Result of a request.
+type Done = std::result::Result<(), DeviceError>;
+
+/// Counts what a check reads.
+#[derive(Default)]
+struct ReadBytes(AtomicU64);
+
+impl Observer for ReadBytes {
+    fn ended(&self, event: &TraceEvent, _latency_ns: u64, _result: &Done) {
+        self.0.fetch_add(event.len_bytes, Ordering::Relaxed);
+    }
+}
+
 /// Our own check.
 fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Result<CheckReport> {
     let at = |failure: Failure| failure.at(path.display());
     let bar = progress::bar("checking", 0);
+    let read = Arc::new(ReadBytes::default());
     let mut follow = |at: CheckProgress| {
         bar.stage(at.stage, at.done, at.total);
+        bar.set_moved(read.0.load(Ordering::Relaxed));
         !crate::interrupt::asked()
     };
     let report = if args.replay {
@@ -68,6 +90,8 @@ fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Resul
         let report = if is_disk && superblock.is_err() {
             Ok(CheckReport::default())
         } else {
+            let clock = Arc::new(WallClock::new());
+            let dev: Arc<dyn BlockDevice> = Arc::new(TapDevice::new(dev, clock, read.clone()));
             check_device(&dev, &mut follow)
         };
         match (superblock, &report) {
@@ -181,8 +205,7 @@ fn stock(args: &Check, path: &Path, out: &mut Out) -> Result<bool> {
         // Its own way to name a part of a file.
         place.push(format!("?offset={start}"));
     }
-    let ran = Command::new(program).arg("-fn").arg(place).output();
-    let ran = ran.map_err(|err| Failure::host(Path::new("e2fsck"), &err))?;
+    let ran = ended(Command::new(program).arg("-fn").arg(place))?;
     match ran.status.code() {
         Some(0) => {
             say("e2fsck -fn: clean\n".into())?;
@@ -199,6 +222,38 @@ fn stock(args: &Check, path: &Path, out: &mut Out) -> Result<bool> {
             Err(Failure::Failed(text))
         }
     }
+}
+
+/// Runs a program to its end, or until an interrupt, which ends it too.
+fn ended(command: &mut Command) -> Result<Output> {
+    let failed = |err: std::io::Error| Failure::host(Path::new("e2fsck"), &err);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        // A pipe that nobody reads would hold the program up.
+        let (out, err) = (scope.spawn(|| said(out)), scope.spawn(|| said(err)));
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                break status;
+            }
+            if crate::interrupt::asked() {
+                let ended = child.kill().and_then(|()| child.wait());
+                return ended.map_err(failed).and(Err(Failure::Interrupted));
+            }
+            std::thread::sleep(LOOK);
+        };
+        let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        Ok(Output { status, stdout, stderr })
+    })
+}
+
+/// All that comes out of a pipe.
+fn said(pipe: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Of one that breaks, what came before.
+    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    bytes
 }
 
 /// Returns the first byte of the partition or offset given, if any.

@@ -46,6 +46,8 @@ pub(crate) use reopened::Pin;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod shell;
+#[cfg(unix)]
+mod shell_line;
 pub(crate) mod stat;
 #[cfg(target_os = "linux")]
 pub(crate) mod status;

@@ -7,7 +7,9 @@
 //!
 //! Promises: the image is only read without -w. The process gives up its rights before it reads the
 //! image: `get` and `put` reach the current directory and what is below it. A script ends at the
-//! first command that fails, a terminal goes on. Tested in `tests/it/shell.rs`.
+//! first command that fails, a terminal goes on, with Tab and the lines before (`shell_line.rs`).
+//!
+//! This file is long because it has every command, each a few lines. Tested in `tests/it/shell.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,7 +19,7 @@ use std::process::{Command as Process, Stdio};
 
 use clap::Parser;
 use syncline_fs::{InodeRef, RenameFlags, Volume};
-use syncline_image::copy::{Options, copy_open};
+use syncline_image::copy::{Options, contents, copy_open};
 use syncline_image::names::{Removal, join, make_directory, remove, rename};
 use syncline_image::stoppable::Stoppable;
 use syncline_image::{Image, Opening};
@@ -30,9 +32,14 @@ use crate::format::{self, Out};
 use crate::image::{self, Place, Standard};
 use crate::interrupt;
 
+/// Names of commands.
+#[cfg(unix)]
+const COMMANDS: &str = "cat cd du edit exit find get help less ls mkdir mv put pwd quit rm stat";
+
 const HELP: &str = "\
 ls [-laihRd] [PATH...]   cd [DIR]              pwd\n\
 cat PATH...              less PATH             stat [--extents] PATH...\n\
+edit PATH                in $VISUAL, $EDITOR or vi\n\
 du [PATH...]             find [PATH] [-name GLOB]\n\
 get [-ra] PATH... DIR    out of the image; one PATH alone: into the current one\n\
 put [-ra] FILE... PATH   into the image; one FILE alone: into the one of `cd`\n\
@@ -84,6 +91,10 @@ impl Shell {
         let host = |err: &io::Error| Failure::host("standard input".as_ref(), err);
         let input = Stoppable::standard_input(interrupt::asked).map_err(|err| host(&err))?;
         let mut input = BufReader::new(input);
+        #[cfg(unix)]
+        if self.is_terminal && io::stdout().is_terminal() {
+            return self.typed(&mut input);
+        }
         loop {
             if self.is_terminal {
                 let mut out = Out::new();
@@ -98,20 +109,110 @@ impl Shell {
                 Ok(_) => self.line(&line),
                 Err(err) => Err(host(&err)),
             };
-            match done {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(Failure::PipeClosed) => {}
-                Err(Failure::Interrupted) if self.is_terminal => {
-                    interrupt::forget();
-                    println!();
-                }
-                Err(failure) if self.is_terminal => {
-                    failure.message().into_iter().for_each(crate::complain);
-                }
-                Err(failure) => return Err(failure),
+            if !self.goes_on(done)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Whether another line is read after one that ended so.
+    fn goes_on(&self, done: Result<bool>) -> Result<bool> {
+        match done {
+            Ok(more) => return Ok(more),
+            Err(Failure::PipeClosed) => {}
+            Err(Failure::Interrupted) if self.is_terminal => {
+                interrupt::forget();
+                println!();
+            }
+            Err(failure) if self.is_terminal => {
+                failure.message().into_iter().for_each(crate::complain);
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(true)
+    }
+
+    /// Runs lines that are typed.
+    #[cfg(unix)]
+    fn typed(&mut self, input: &mut dyn io::Read) -> Result<()> {
+        use super::shell_line::{Typed, read};
+
+        let mut history = Vec::new();
+        loop {
+            let dir = String::from_utf8_lossy(&format::name(&self.dir)).into_owned();
+            let prompt = format!("{}:{dir}> ", format::line(&self.image.display().to_string()));
+            let typed = read(input, &prompt, &history, &|line| self.candidates(line));
+            let host = |err: &io::Error| Failure::host("the terminal".as_ref(), err);
+            match typed.map_err(|err| host(&err))? {
+                Typed::End => return Ok(()),
+                Typed::Cancelled => {}
+                Typed::Line(line) => {
+                    let done = self.line(&line);
+                    if !line.trim().is_empty() && history.last() != Some(&line) {
+                        history.push(line);
+                    }
+                    if !self.goes_on(done)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the last word of a line begins, and what may stand there.
+    #[cfg(unix)]
+    fn candidates(&self, line: &str) -> (usize, Vec<String>) {
+        let (mut start, mut escaped, mut words) = (0, false, 0);
+        for (at, letter) in line.char_indices() {
+            match letter {
+                _ if std::mem::take(&mut escaped) => {}
+                '\\' => escaped = true,
+                ' ' | ';' => {
+                    words = if letter == ';' { 0 } else { words + usize::from(at > start) };
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        let word = line.get(start..).unwrap_or_default();
+        if words == 0 {
+            let names = COMMANDS.split(' ').filter(|name| name.starts_with(word));
+            return (start, names.map(str::to_owned).collect());
+        }
+        // A quote has no candidates.
+        let typed = match split(word).as_deref() {
+            Ok([words]) if words.len() < 2 => words.concat(),
+            _ => return (start, Vec::new()),
+        };
+        let (dir, begin) = typed.split_at(typed.rfind('/').map_or(0, |slash| slash + 1));
+        let is_put = line.trim_start().starts_with("put ");
+        let mut names = self.names(dir).unwrap_or_default();
+        if is_put {
+            names.extend(local(dir));
+        }
+        names.retain(|name| name.starts_with(begin) && !name.contains(char::is_control));
+        names.sort();
+        names.dedup();
+        (start, names.iter().map(|name| quoted(&format!("{dir}{name}"))).collect())
+    }
+
+    /// Names of a directory, with `/` behind those of directories.
+    #[cfg(unix)]
+    fn names(&self, dir: &str) -> Result<Vec<String>> {
+        let place = self.place(if dir.is_empty() { "." } else { dir });
+        let vol = self.volume()?;
+        let inode = vol.resolve(&place.path)?;
+        let mut found = Vec::new();
+        vol.readdir(&inode, 0, &mut |entry| {
+            if let Ok(name) = std::str::from_utf8(entry.name) {
+                found.push((name.to_owned(), entry.ino));
+            }
+            true
+        })?;
+        found.retain(|(name, _)| name != "." && name != "..");
+        let slash = |ino| vol.iget(ino).is_ok_and(|inode| inode.is_dir());
+        let ended = |(name, ino)| if slash(ino) { format!("{name}/") } else { name };
+        Ok(found.into_iter().map(ended).collect())
     }
 
     /// Runs the commands of a line; false: the end was asked for.
@@ -159,6 +260,7 @@ impl Shell {
                 return out.flush();
             }
             ("less", [word]) => return self.less(&self.place(word)),
+            ("edit", [word]) => return self.edit(&self.place(word)),
             ("du", _) => return self.du(rest),
             ("find", _) => return self.find(rest),
             ("help", _) => {
@@ -167,7 +269,7 @@ impl Shell {
                 return out.flush();
             }
             ("ls" | "cat" | "stat" | "mkdir" | "rm" | "mv" | "get" | "put", _) => {}
-            ("cd" | "pwd" | "less", _) => {
+            ("cd" | "pwd" | "less" | "edit", _) => {
                 return usage("too few or too many arguments; see `help`");
             }
             _ => return usage(&format!("there is no command `{name}`; `help` lists them")),
@@ -306,6 +408,48 @@ impl Shell {
         done
     }
 
+    /// The file in an editor, and what it left back into the image, if that is another text.
+    fn edit(&self, place: &Place) -> Result<()> {
+        let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+        if !self.write {
+            return usage("edit: the image is open for reading; start with -w");
+        }
+        if !self.is_terminal {
+            return usage("edit: needs a terminal; use `get` and `put`");
+        }
+        let vol = self.volume()?;
+        let at = |err: syncline_fs::FsError| Failure::from(err).at(place.shown());
+        let host = |err: io::Error| Failure::host("the editor's copy".as_ref(), &err);
+        let mut before = Vec::new();
+        match vol.resolve(&place.path) {
+            Err(syncline_fs::FsError::NotFound) => {}
+            found => contents(vol, &found.map_err(at)?, &place.shown(), &mut |read| {
+                before.extend_from_slice(read);
+                interrupt::check()
+            })?,
+        }
+        // A directory, since editors put other files beside; the name tells them what it is.
+        let dir = tempfile::Builder::new().prefix(".edit-").tempdir_in(".").map_err(host)?;
+        let name = place.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let copy = dir.path().join(String::from_utf8_lossy(name).as_ref());
+        std::fs::write(&copy, &before).map_err(host)?;
+        let chosen = ["VISUAL", "EDITOR"].into_iter().filter_map(std::env::var_os);
+        let mut editor = chosen.into_iter().find(|one| !one.is_empty()).unwrap_or("vi".into());
+        editor.push(" \"$1\"");
+        let ran = Process::new("sh").arg("-c").arg(editor).arg("sh").arg(&copy).status();
+        if !ran.map_err(host)?.success() {
+            let text = "the editor failed, and the file is as it was; set EDITOR to another";
+            return Err(Failure::Failed(text.to_owned()).at(place.shown()));
+        }
+        if std::fs::read(&copy).map_err(host)? == before {
+            return Ok(());
+        }
+        let (copy, options) = ([copy.into_os_string()], Options::default());
+        let watch = Standard::new("copied");
+        cp::complete(copy_open(&copy, &place.argument(), &options, &self.images, &watch)?)?;
+        Ok(vol.sync()?)
+    }
+
     /// Calls `each` with everything below a path, itself first.
     fn walk(
         &self,
@@ -386,6 +530,30 @@ impl Shell {
         })?;
         out.flush()
     }
+}
+
+/// Names of a directory of this machine, for `put`.
+#[cfg(unix)]
+fn local(dir: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(if dir.is_empty() { "." } else { dir });
+    let name = |entry: std::fs::DirEntry| {
+        let slash = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { "/" } else { "" };
+        Some(format!("{}{slash}", entry.file_name().to_str()?))
+    };
+    entries.into_iter().flatten().flatten().filter_map(name).collect()
+}
+
+/// A word as it is typed.
+#[cfg(unix)]
+fn quoted(word: &str) -> String {
+    let mut typed = String::new();
+    for letter in word.chars() {
+        if " \t\\'\"#;|<>&".contains(letter) {
+            typed.push('\\');
+        }
+        typed.push(letter);
+    }
+    typed
 }
 
 /// The commands of a line, as words: `;` is between them, `#` begins a comment, and quotes and `\`

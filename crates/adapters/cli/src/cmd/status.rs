@@ -28,7 +28,8 @@ pub(crate) fn run(args: &Status) -> Result<()> {
     let image = document.pointer("/image").and_then(Value::as_str).map(Path::new);
     if let Some(image) = image.filter(|image| image.is_absolute() && is_deleted(image)) {
         crate::complain(&format!(
-            "{}: deleted while it is mounted: all of it is gone after the unmount; copy its files",
+            "{}: deleted or moved while it is mounted: if deleted, all of it is gone after the \
+             unmount; copy its files",
             image.display()
         ));
     }

@@ -212,7 +212,7 @@ mod tests {
             "250 of 1000 blocks  25 %",
             "hit ratio            0.88",
             "syncs                40",
-            "p50, p99, max        0.8, 2.5, 30.0 ms",
+            "sync p50, p99, max   0.8, 2.5, 30.0 ms",
             "write amplification  3.00",
             "log                  packed, units of 4096 bytes, 5.0 KiB per commit, 3.0 MiB saved",
             "app.db",

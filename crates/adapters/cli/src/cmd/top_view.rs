@@ -189,7 +189,7 @@ impl View {
                 ("syncs", format!("{}", seen.number("/syncs/operations"))),
                 ("syncs/s", a_second(seen.rate("/syncs/operations"))),
                 (
-                    "p50, p99, max",
+                    "sync p50, p99, max",
                     format!(
                         "{:.1}, {:.1}, {:.1} ms",
                         ms("/syncs/latency_us_p50"),

@@ -48,14 +48,14 @@
   // The newest sample is at the right; a sample without a value is drawn as zero.
   function draw(rate) {
     const values = rate.samples.map((value) => value || 0);
-    const most = Math.max(...values, 1e-9);
+    const most = Math.max(...values) || 1;
     const first = SAMPLES_MAX - values.length;
     const points = values.map((value, n) => `${first + n},${98 - (value / most) * 96}`);
     rate.line.setAttribute('points', points.join(' '));
     const last = rate.samples[rate.samples.length - 1];
     const now = last === null ? '-' : last.toFixed(1);
     const seconds = Math.round((SAMPLES_MAX * INTERVAL_MS) / 1000);
-    rate.text.textContent = `now ${now}; drawn from 0 to ${most.toFixed(1)}, the last ${seconds} s`;
+    rate.text.textContent = `now ${now}; axes: 0 to ${most.toFixed(1)} upwards, the last ${seconds} s to the right`;
   }
 
   function show(figures) {

@@ -1,7 +1,7 @@
 //! `mkfs`, `resize` and `export`: images made, and written as archives.
 
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write, stdout};
 use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -18,6 +18,7 @@ use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
 use crate::image::{self, Place, Standard};
+use crate::interrupt;
 
 /// The time of reproducible builds (reproducible-builds.org).
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
@@ -149,7 +150,7 @@ fn format_options(format: &Format) -> Result<(Options, Identity)> {
 pub(crate) fn resize(args: &Resize) -> Result<()> {
     let size = args.size.or(args.new_size).map_or(NewSize::Minimum, NewSize::Bytes);
     let bounds = Bounds::writer(&args.image);
-    let bytes = resize_opened(&args.image, size, &*bounds.when_opened())?;
+    let bytes = resize_opened(&args.image, size, &*bounds.when_opened(), interrupt::asked)?;
     let mut out = Out::new();
     out.text(format!("{}: {} bytes\n", args.image.display(), bytes))?;
     out.flush()
@@ -160,6 +161,10 @@ pub(crate) fn export(args: &Export) -> Result<()> {
     let whole = || Place { image: (&args.source).into(), path: b"/".to_vec() };
     let place = Place::split(&args.source).unwrap_or_else(whole);
     let to_file = args.output != Path::new("-");
+    if !to_file && stdout().is_terminal() {
+        let text = "an archive is not printed on a terminal; give -o FILE, or a pipe";
+        return Err(Failure::Usage(text.into()));
+    }
     let bounds = Bounds::reader(&place.image);
     let bounds = if to_file { bounds.makes(&args.output) } else { bounds };
     let how = image::opening(&args.part, bounds);

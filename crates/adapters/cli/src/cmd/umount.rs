@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let is_deleted = entry.is_trusted() && is_deleted(&entry.source);
     unmount(&dir, args.lazy)?;
     if is_deleted {
-        let text = "deleted while it was mounted: what was written to it is gone";
+        let text = "deleted or moved while it was mounted: if deleted, what was written is gone";
         crate::complain(&format!("{}: {text}", entry.source.display()));
     }
     let (Some(image), false) = (image, args.lazy) else { return Ok(()) };

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::support::{at, done, run, scratch, text};
+use syncline_testkit::skip;
 
 const COMMANDS: [&str; 29] = [
     "buffer",
@@ -87,6 +88,78 @@ fn bash_completes_values_and_files_of_images() {
         found.sort();
         assert_eq!(found, expected, "{line}");
     }
+}
+
+/// A shell with this program first in its path, in a directory with an image; `None` without it.
+fn shell(test: &str, name: &str) -> Option<(Command, tempfile::TempDir)> {
+    if Command::new(name).args(["-c", "true"]).output().is_err() {
+        skip(test, &format!("needs {name}; install {name}"));
+        return None;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a b.img");
+    done(&["mkfs", "--size", "16M", text(&image)]);
+    done(&["mkdir", &at(&image, "/etc"), &at(&image, "/e f"), &at(&image, "/$(x)")]);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_syncline")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new(name);
+    shell.current_dir(dir.path()).env("PATH", path).env("HOME", dir.path());
+    Some((shell, dir))
+}
+
+#[test]
+fn fish_completes_values_and_files_of_images() {
+    let Some((mut fish, _dir)) = shell("fish_completes", "fish") else { return };
+    let cases = [
+        ("syncline umo", &["umount"][..]),
+        ("syncline ls --rec", &["--recursive"]),
+        ("syncline buffer attach --policy auto-ram,se", &["auto-ram,session"]),
+        ("syncline mount -o noatime,sync=e", &["noatime,sync=eager"]),
+        ("syncline record --strategy=p", &["--strategy=paper", "--strategy=pool"]),
+        (r"syncline ls a\ b.img:/et", &["a b.img:/etc/"]),
+        (r"syncline cp a\ b.img:/e", &["a b.img:/e f/", "a b.img:/etc/"]),
+        ("syncline cp 'a b.img:/e", &["a b.img:/e f/", "a b.img:/etc/"]),
+        (r"syncline cat a\ b.img:/\$", &["a b.img:/$(x)/"]),
+        ("syncline check a", &["a b.img"]),
+    ];
+    let script = "syncline completions fish | source\nfor line in $argv\n\
+                  complete -C $line\necho .\nend";
+    fish.args(["-c", script]).args(cases.map(|(line, _)| line));
+    let ran = fish.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+    let said = String::from_utf8(ran.stdout).unwrap();
+    for ((line, expected), found) in cases.iter().zip(said.split(".\n")) {
+        // A description may follow a tab.
+        let mut found: Vec<&str> =
+            found.lines().map(|one| one.split('\t').next().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found, *expected, "{line}");
+    }
+}
+
+#[test]
+fn zsh_completes_values_and_files_of_images() {
+    let Some((mut zsh, _dir)) = shell("zsh_completes", "zsh") else { return };
+    let cases = [
+        ("syncline umo", "syncline umount "),
+        ("syncline ls --rec", "syncline ls --recursive "),
+        (
+            "syncline buffer attach --policy auto-ram,se",
+            "syncline buffer attach --policy auto-ram,session ",
+        ),
+        ("syncline mount -o noatime,sync=e", "syncline mount -o noatime,sync=eager "),
+        ("syncline mount -o noatime,dirty_b", "syncline mount -o noatime,dirty_background_ratio="),
+        ("syncline record --strategy=pa", "syncline record --strategy=paper "),
+        (r"syncline ls a\ b.img:/et", r"syncline ls a\ b.img:/etc/"),
+        (r"syncline cp a\ b.img:/e\ ", r"syncline cp a\ b.img:/e\ f/"),
+        (r"syncline cat a\ b.img:/\$", r"syncline cat a\ b.img:/\$\(x\)/"),
+        (r"syncline ls a\ b.img:/none/", r"syncline ls a\ b.img:/none/"),
+    ];
+    zsh.args(["-f", "-c", include_str!("complete.zsh"), "zsh"]).args(cases.map(|(line, _)| line));
+    let ran = zsh.output().unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
+    let expected: String = cases.iter().map(|(_, line)| format!("{line}\n")).collect();
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 #[test]

@@ -443,11 +443,14 @@ fn an_image_that_was_deleted_is_told() {
     std::fs::remove_file(&image).unwrap();
     let shown = support::run(&["status", &dir]);
     assert!(
-        shown.code == 0 && shown.err.contains("m.img: deleted while it is mounted"),
+        shown.code == 0 && shown.err.contains("m.img: deleted or moved while it is mounted"),
         "{shown:?}"
     );
     let ended = support::run(&["umount", &dir]);
-    assert!(ended.code == 0 && ended.err.contains("m.img: deleted while it was"), "{ended:?}");
+    assert!(
+        ended.code == 0 && ended.err.contains("m.img: deleted or moved while it was"),
+        "{ended:?}"
+    );
 }
 
 #[test]

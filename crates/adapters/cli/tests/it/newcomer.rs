@@ -200,6 +200,10 @@ fn an_image_is_named_as_e2fsprogs_and_ls_take_it() {
     assert!(ran.code == 2 && ran.err.contains("a size with a unit"), "{}", ran.err);
     assert_eq!(run(&["mkfs", "--size", "8M", image, "9M"]).code, 2);
     assert_eq!(run(&["resize", image]).code, 2);
+    // Of lvresize and qemu-img it would be so much more, and of us a smaller image.
+    let ran = run(&["resize", image, "+8M"]);
+    assert!(ran.code == 2 && ran.err.contains("a size"), "{}", ran.err);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 12 << 20);
     let said = refused(2, &["ls", text(dir.path())]);
     assert!(said.contains("names no file of an image"), "{said}");
 }

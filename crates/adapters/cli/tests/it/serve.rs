@@ -114,7 +114,7 @@ fn the_page_and_the_metrics_of_a_mount_are_those_of_a_server() {
     let dir = scratch();
     let image = dir.path().join("m.img").display().to_string();
     done(&["mkfs", "--size", "16M", &image]);
-    let nfs = ["serve", "--nfs", "127.0.0.1:0", &image, "--web"];
+    let nfs = ["serve", "--nfs", "0", &image, "--web"];
     let with = |address: &'static str| [&nfs[..], &[address]].concat();
     let web = Web::of(&with("0"));
     let live: serde_json::Value = serde_json::from_str(&web.get("/live.json")).unwrap();

@@ -73,7 +73,8 @@ fn a_script_ends_at_the_first_failure() {
         (1, "cd /etc/hosts", "is not a directory"),
         (1, "cat /etc", "is a directory; name a file in it"),
         (2, "mkdir /x", "start with -w"),
-        (2, "edit x", "there is no command `edit`"),
+        (2, "nano x", "there is no command `nano`"),
+        (2, "edit /etc/hosts", "start with -w"),
         (2, "ls --none", "unexpected argument"),
         (2, "cat", "required arguments"),
         (2, "pwd x", "too many arguments"),
@@ -130,4 +131,87 @@ fn a_terminal_goes_on_after_a_failure() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_eq!(run(&["check", text(&image)]).code, 0);
+}
+
+/// Types keys into a session on a terminal; returns what it showed.
+fn typed(dir: &Path, arguments: &str, editor: &str, keys: &[&str]) -> String {
+    let line = format!("{} shell {arguments}", env!("CARGO_BIN_EXE_syncline"));
+    let mut session = Command::new("script");
+    session.args(["-qec", &line, "/dev/null"]).current_dir(dir).env("EDITOR", editor);
+    session.env_remove("VISUAL").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut session = session.spawn().unwrap();
+    let mut pipe = session.stdin.take().unwrap();
+    for keys in keys {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        pipe.write_all(keys.as_bytes()).unwrap();
+    }
+    let output = session.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert!(output.status.success(), "{shown}");
+    shown
+}
+
+#[test]
+fn a_terminal_completes_and_edits_lines() {
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("a_terminal_completes", "needs script; install util-linux's");
+    }
+    let dir = scratch();
+    let image = image(dir.path());
+    done(&["cp", text(&file(dir.path(), "one", "1\n")), &at(&image, "/etc/d e/one")]);
+    let shown = typed(
+        dir.path(),
+        "a.img",
+        "",
+        &[
+            // A command, a directory, a name with a space, a file.
+            "ca\tet\th\t\n",
+            "cat /etc/d\to\t\n",
+            // Two that begin alike are listed at the second Tab.
+            "ls /etc/\t\t\x15",
+            // The line before the last one, with another command.
+            "\x1b[A\x1b[A\x01\x1b[3~\x1b[3~\x1b[3~stat\n",
+            "pwx\x7fd\n",
+            "\x03",
+            "\x04",
+        ],
+    );
+    for part in [
+        "cat etc/hosts \n127.0.0.1\n",
+        "cat /etc/d\\ e/one \n1\n",
+        "\n/etc/d\\ e/  /etc/hosts\n",
+        "File: /etc/hosts",
+        "^C\n",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(shown.contains("\n/\n"), "pwd: {shown}");
+}
+
+#[test]
+fn a_file_is_edited_in_the_image() {
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("a_file_is_edited", "needs script; install util-linux's");
+    }
+    let dir = scratch();
+    let image = image(dir.path());
+    let mode = |path: &str| {
+        let said = done(&["stat", &at(&image, path)]);
+        said.lines().find(|line| line.contains("Access: (")).map(str::to_owned)
+    };
+    let before = mode("/etc/hosts");
+    let editor = "sed -i s/127/128/";
+    typed(dir.path(), "-w a.img", editor, &["cd etc\n", "edit hosts\n", "exit\n"]);
+    assert_eq!(done(&["cat", &at(&image, "/etc/hosts")]), "128.0.0.1\n");
+    assert_eq!(mode("/etc/hosts"), before);
+    // A new file, and an editor that fails.
+    typed(dir.path(), "-w a.img", "echo new >", &["edit /var/new\n", "exit\n"]);
+    assert_eq!(done(&["cat", &at(&image, "/var/new")]), "new\n");
+    let shown = typed(dir.path(), "-w a.img", "false", &["edit /etc/hosts\n", "exit\n"]);
+    assert!(shown.contains("the editor failed, and the file is as it was"), "{shown}");
+    assert_eq!(done(&["cat", &at(&image, "/etc/hosts")]), "128.0.0.1\n");
+    let left = std::fs::read_dir(dir.path()).unwrap();
+    let left =
+        left.filter(|one| one.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(left.count(), 0, "a copy is left");
 }

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM at commands that wait for a pipe: the first one ends them, and soon.
+//! Ctrl-C and SIGTERM at commands that wait for a pipe or work for long: the first one ends them,
+//! and soon.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -9,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::members::{End, archive, member};
-use crate::support::{at, binary, done, scratch, text};
+use crate::support::{at, binary, done, run, scratch, text};
 
 /// Longest time from the signal to the end: 0.2 s, and some for a busy machine.
 const SOON: Duration = Duration::from_millis(700);
@@ -53,12 +54,12 @@ fn stops(arguments: &[&str], input: &[u8], signal: Signal) {
         std::thread::sleep(Duration::from_millis(2));
     }
     let took = began.elapsed();
+    drop(pipe);
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{arguments:?}: {said}");
     assert_eq!(said, "syncline: interrupted; run the command again\n", "{arguments:?}");
     assert!(took < SOON, "{arguments:?} took {took:?}");
-    drop(pipe);
 }
 
 fn fifo(dir: &Path) -> String {
@@ -106,4 +107,92 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
     done(&["cp", &fifo, &file]);
     writer.join().unwrap();
     assert_eq!(done(&["cat", &file]), "late");
+}
+
+/// An archive of so many empty files in directories of 1000.
+fn many(files: usize) -> Vec<u8> {
+    let mut members = Vec::new();
+    for file in 0..files {
+        if file % 1000 == 0 {
+            members.push(member(b'5', format!("d{}/", file / 1000).as_bytes(), b"", b""));
+        }
+        members.push(member(b'0', format!("d{}/f{file}", file / 1000).as_bytes(), b"", b""));
+    }
+    archive(&members, End::Blocks)
+}
+
+/// Sends SIGINT as soon as the process handles it; returns whether it was ended by that.
+fn is_ended(arguments: &[&str]) -> bool {
+    let mut child = binary();
+    child.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let handles = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+    };
+    while !handles() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let began = Instant::now();
+    let sent = child.try_wait().unwrap().is_none()
+        && kill_process(Pid::from_child(&child), Signal::INT).is_ok();
+    let output = child.wait_with_output().unwrap();
+    let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stderr));
+    assert!(took < SOON, "{arguments:?} took {took:?}: {said}");
+    let code = output.status.code();
+    assert!(code == Some(0) || (sent && code == Some(130)), "{arguments:?}: {code:?}, {said}");
+    code == Some(130)
+}
+
+#[test]
+fn the_first_signal_ends_a_command_that_works_for_long() {
+    let dir = scratch();
+    let path = |name: &str| text(&dir.path().join(name)).to_owned();
+    let (image, copy, tree, tar) = (path("a.img"), path("copy.img"), path("tree"), path("a.tar"));
+    std::fs::write(&tar, many(100_000)).unwrap();
+    done(&["import", &tar, &image, "--size", "1G"]);
+    std::fs::copy(&image, &copy).unwrap();
+    let root = |image: &str| at(Path::new(image), "/");
+    let (to_tree, new) = (root(&image), path("new.img"));
+    let commands: [&[&str]; 13] = [
+        &["import", &tar, &new],
+        &["export", &image, "-o", &path("o.tar")],
+        &["export", &image, "-o", "-"],
+        &["check", &image],
+        &["check", "--compare", &image],
+        &["repair", "-n", &image],
+        &["ls", "-R", &to_tree],
+        &["cp", "-r", &to_tree, &tree],
+        &["cp", "-r", &tree, &root(&copy)],
+        &["rm", "-r", &format!("{}tree", root(&copy)), &format!("{}d7", root(&copy))],
+        &["resize", &image, "700M"],
+        &["resize", "--minimum", &image],
+        &["resize", &image, "64G"],
+    ];
+    let ended = commands.iter().filter(|command| is_ended(command)).count();
+    assert!(ended >= commands.len() / 2, "{ended} of {} were long enough", commands.len());
+    assert!(!Path::new(&new).exists() && !Path::new(&path("o.tar")).exists());
+    for image in [&image, &copy] {
+        assert!(done(&["check", image]).contains("clean"));
+    }
+}
+
+/// The check is over and the files move when the signal comes: the old size is left, and is clean.
+#[test]
+fn a_resize_that_is_stopped_leaves_a_clean_volume() {
+    let dir = scratch();
+    let path = |name: &str| text(&dir.path().join(name)).to_owned();
+    let (image, large) = (path("a.img"), path("large"));
+    let bytes: Vec<u8> = (0..200_000_000_u32).map(|n| (n / 13) as u8).collect();
+    std::fs::write(&large, &bytes).unwrap();
+    done(&["mkfs", &image, "1G"]);
+    done(&["cp", &large, &format!("{image}:/a")]);
+    done(&["cp", &large, &format!("{image}:/b")]);
+    done(&["rm", &format!("{image}:/a")]);
+    let stopped = (0..4).filter(|_| is_ended(&["resize", "--minimum", &image])).count();
+    assert!(done(&["check", &image]).contains("clean"), "stopped {stopped} times");
+    assert!(run(&["cat", &format!("{image}:/b")]).out == bytes);
 }

@@ -114,3 +114,20 @@ fn a_terminal_sees_progress_and_nothing_else_does() {
     let check = shown(&format!("{program} check {}/plain.img", text(dir.path())));
     assert!(!check.contains("\x1b[K"), "{check:?}");
 }
+
+#[test]
+fn an_archive_is_not_printed_on_a_terminal() {
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("an_archive_is_not_printed", "needs script; install util-linux's");
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    done(&["mkfs", text(&image), "16M"]);
+    let program = env!("CARGO_BIN_EXE_syncline");
+    let line = format!("{program} export {}", text(&image));
+    let ran = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.contains("not printed on a terminal; give -o FILE, or a pipe"), "{said}");
+    assert!(run(&["export", text(&image)]).out.len() > 1024, "a pipe gets it");
+}

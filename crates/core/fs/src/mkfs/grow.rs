@@ -62,15 +62,16 @@ pub fn grow(device: &(impl BlockDevice + ?Sized), size_bytes: u64, zeroed: bool)
     if old.s_feature_compat.contains(CompatFeatures::RESIZE_INODE) {
         builder.change_resize_inode(device)?;
     }
+    // Behind the end nothing belongs to the old file system.
+    let block_bytes = old_geo.block_size as u64;
+    for (block, count) in std::mem::take(&mut builder.zeros) {
+        zero(device, block * block_bytes, count * block_bytes)?;
+    }
     let unclean = Superblock { s_state: old.s_state & !STATE_VALID, ..old };
     let mut start = builder.raw.clone();
     unclean.encode_into(&mut start)?;
     device.write(SUPERBLOCK_OFFSET, &start, ORIGIN)?;
     device.flush(ORIGIN)?;
-    let block_bytes = old_geo.block_size as u64;
-    for (block, count) in std::mem::take(&mut builder.zeros) {
-        zero(device, block * block_bytes, count * block_bytes)?;
-    }
     builder.write_all(device)?;
     Ok(bytes)
 }

@@ -21,6 +21,12 @@ _QUANTITIES = {
 }
 #: Parts of names that are units.
 _UNITS = ("bytes", "us", "ms", "s", "sectors")
+#: Lines of the first ten colours, and of the same ones again.
+_STYLES = (
+    {"marker": "o"},
+    {"marker": "s", "linestyle": "dashed"},
+    {"marker": "^", "linestyle": "dotted"},
+)
 #: Characters in a line of the label of a bar.
 _LABEL_CHARACTERS = 34
 
@@ -71,15 +77,21 @@ def cache(document: Document, figure: str = "hit_ratio", *, axes: Optional[Any] 
     page = document["settings"]["page_bytes"]
     for run, value in zip(runs, _values(runs, figure)):
         lines.setdefault(run["policy"], []).append((run["pages"] * page / (1 << 20), value))
+    own = axes is None
     axes = _axes(axes)
-    for policy, points in lines.items():
-        axes.plot(*zip(*sorted(points)), marker="o", label=policy)
+    for number, (policy, points) in enumerate(lines.items()):
+        # There are ten colours; further lines differ by their style.
+        style = _STYLES[number // 10 % len(_STYLES)]
+        axes.plot(*zip(*sorted(points)), color=f"C{number % 10}", label=policy, **style)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda mib, _: f"{mib:g}")
     axes.set_xlabel("cache, MiB")
     axes.set_ylabel(_quantity(figure))
     axes.set_ylim(0, 1 if figure == "hit_ratio" else None)
-    if lines:
+    if lines and own:
+        # Beside the lines, not over them.
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    elif lines:
         axes.legend()
     return axes
 
@@ -95,7 +107,8 @@ def bench(document: Document, figure: str = "transactions_per_s", *, axes: Optio
     axes.barh(range(len(runs)), values)
     axes.set_yticks(range(len(runs)), [textwrap.fill(label, _LABEL_CHARACTERS) for label in labels])
     axes.invert_yaxis()
-    axes.set_xlim(left=0)
+    # Room for the label of a tick at the end.
+    axes.set_xlim(0, 1.1 * max(values, default=0) or None)
     axes.set_xlabel(_quantity(figure))
     return axes
 

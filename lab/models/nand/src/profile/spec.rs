@@ -22,12 +22,16 @@ pub(super) fn built_in(name: &str) -> Result<&'static str, NandError> {
         return Ok(text);
     }
     let near = BUILT_IN.iter().map(|(known, _)| (edit_distance(name, known), *known));
-    // Every second letter may be wrong.
-    let mut near: Vec<_> = near.filter(|(wrong, _)| *wrong <= name.len() / 2).collect();
+    // Every second letter may be wrong, or the end be missing.
+    let begins = |known: &str| !name.is_empty() && known.starts_with(name);
+    let is_near = |(wrong, known): &(usize, &str)| *wrong <= name.len() / 2 || begins(known);
+    let mut near: Vec<_> = near.filter(is_near).collect();
     near.sort_by_key(|(wrong, _)| *wrong);
     let near: Vec<&str> = near.iter().take(3).map(|(_, known)| *known).collect();
     let nearest = match near.as_slice() {
-        _ if name.contains(',') => "; name one, or several in a plan of `sweep`".to_owned(),
+        _ if name.contains(',') => {
+            "; name one; commands that take several take `--device` once for each".to_owned()
+        }
         [] => String::new(),
         near => format!("; nearest: {}", near.join(", ")),
     };

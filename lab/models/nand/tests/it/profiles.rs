@@ -48,12 +48,17 @@ fn a_path_is_read_by_the_caller() {
 fn unknown_names_get_the_nearest() {
     let e = Profile::parse_built_in("nexus-emmc:streams=4").unwrap_err().to_string();
     assert!(e.contains("'nexus-emmc'; nearest: nexus7-emmc"), "{e}");
+    let e = Profile::parse_built_in("nexus7").unwrap_err().to_string();
+    assert!(e.contains("; nearest: nexus7-emmc"), "{e}");
     // None is near.
     let e = Profile::parse_built_in("foo").unwrap_err().to_string();
     assert!(!e.contains("nearest"), "{e}");
     // Other programs take lists.
     let e = Profile::parse_built_in("nexus7-emmc,ufs-4").unwrap_err().to_string();
-    assert!(e.contains("; name one, or several in a plan of `sweep`"), "{e}");
+    assert!(
+        e.contains("; name one; commands that take several take `--device` once for each;"),
+        "{e}"
+    );
 }
 
 #[test]

@@ -18,29 +18,37 @@ use super::size_bytes;
 /// virtual time, so the figures are exact.
 ///
 /// --fit writes a profile that gives the same figures, for `--device FILE.toml`. Examples:
-/// `syncline-lab probe /mnt/card --fit card.toml`, `syncline-lab probe sd-2012`,
+/// `syncline-lab probe /mnt/card --quick`, `syncline-lab probe /mnt/card --fit card.toml`,
+/// `syncline-lab probe sd-2012`,
 /// `syncline-lab probe /dev/sdX --destroy --destroy --html card.html`.
 #[derive(Debug, Args)]
 pub struct Probe {
     /// A directory, a file, a block device, or a profile with overrides.
     #[arg(value_name = "TARGET")]
     pub target: String,
+    /// Take a minute or less: 32 MiB, at most 64 requests, 2 MiB and 1 s a test, no sustained
+    /// writes. Other options change these.
+    #[arg(long)]
+    pub quick: bool,
     /// Space to use, from the start of the target: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes,
+        default_value_if("quick", "true", "32M"))]
     pub size: u64,
     /// Maximum requests of a test.
-    #[arg(long, value_name = "N", default_value_t = 1024,
+    #[arg(long, value_name = "N", default_value_t = 1024, default_value_if("quick", "true", "64"),
         value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     pub requests: u32,
     /// Maximum bytes of a test.
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_bytes,
+        default_value_if("quick", "true", "2M"))]
     pub bytes: u64,
     /// Maximum seconds of a test, in the time of the device.
-    #[arg(long, value_name = "S", default_value_t = 5,
+    #[arg(long, value_name = "S", default_value_t = 5, default_value_if("quick", "true", "1"),
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
     /// Bytes of each sustained test, sequential and random; 0 skips them.
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size_or_nothing)]
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size_or_nothing,
+        default_value_if("quick", "true", "0"))]
     pub sustain: u64,
     /// First fill this share of a simulated device and overwrite it at random, as on a used device.
     #[arg(long, value_name = "PERCENT", default_value_t = 0,

@@ -74,11 +74,16 @@ pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request
 }
 
 impl DeviceOptions {
-    /// The devices of a run, with those of `--uncertainty`.
+    /// The devices of a run, with those of `--uncertainty`. All are known before one is run.
     pub(super) fn specs(&self) -> Result<Vec<String>> {
         match self.uncertainty {
             true => ranged(&self.device),
-            false => Ok(self.device.clone()),
+            false => {
+                for device in &self.device {
+                    syncline_lab::experiments::profile(device)?;
+                }
+                Ok(self.device.clone())
+            }
         }
     }
 }

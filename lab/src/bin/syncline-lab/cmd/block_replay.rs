@@ -43,7 +43,7 @@ fn latency(name: &str, report: &LatencyReport) -> Option<Vec<String>> {
         report.latency_us_max,
     ];
     let us = us.map(|us| format!("{us:.0}")).join(" / ");
-    let name = format!("{name} p50/p95/p99/p99.9/max");
+    let name = format!("{name} p50 / p95 / p99 / p99.9 / max");
     (report.count > 0).then(|| vec![name, format!("{us} us")])
 }
 

@@ -7,6 +7,7 @@ use syncline_nand::{Open, Profile, profiles};
 use crate::args::Devices;
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::format::{self, Out};
+use syncline_cli::interrupt;
 
 /// Lists the profiles or prints one.
 pub(crate) fn run(args: &Devices) -> Result<()> {
@@ -66,6 +67,7 @@ fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
     let mut far = 0;
     for profile in &checked {
         for check in &profile.checks {
+            interrupt::check()?;
             let model = profile.measure(check).map_err(LabError::from)?;
             let device = match &check.host {
                 Some(host) => format!("{}:host={host}", profile.name),

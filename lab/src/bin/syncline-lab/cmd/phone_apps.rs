@@ -5,8 +5,8 @@
 
 use syncline_fs::{FsError, MountOptions};
 use syncline_lab::bench::{
-    AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
-    applications_json, applications_table, phone_applications,
+    APPLICATIONS_COLUMNS, AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone,
+    Solution, applications_json, applications_table, phone_applications,
 };
 use syncline_lab::report::{Chart, Page};
 use syncline_lab::{LabError, Observer};
@@ -149,6 +149,7 @@ fn page(runs: &[AppRun]) -> String {
         });
     }
     page.heading("All of them");
+    page.paragraph(APPLICATIONS_COLUMNS);
     page.text(&applications_table(runs));
     page.finish(&about())
 }

@@ -50,6 +50,7 @@ fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document)
         .with_finished(finished.transpose()?);
     let total = rows.iter().map(|(_, row)| session.runs(row).len() as u64).sum();
     let bar = progress::bar("runs", total);
+    let mut begun = 0;
     for (paper, row) in rows {
         let name = format!("{}/{}", paper.id, row.id);
         let left_out = session.runs(row).is_empty();
@@ -62,7 +63,8 @@ fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document)
         }
         let mut started = |run: &Planned| {
             bar.set_what(format!("{name}: {}", run.name));
-            bar.add(1);
+            bar.set_done(begun);
+            begun += 1;
         };
         let reproduced = session.row(paper, row, &Terminal::default(), &mut started);
         match reproduced {

@@ -107,8 +107,8 @@ impl Plan {
     /// Copies, then switches. Returns blocks whose use ends.
     pub(super) fn apply(self, old: &mut Builder) -> Result<Vec<u64>> {
         let device = &*self.device;
-        old.write_unclean(device, false)?;
         let size = old.geo.block_size as u64;
+        // Into free blocks: the file system stays as it is.
         for (from, to, count) in self.copies {
             let mut done = 0;
             while done < count * size {
@@ -120,6 +120,7 @@ impl Plan {
         }
         write_blocks(device, size, &self.new)?;
         device.flush(ORIGIN)?;
+        old.write_unclean(device, false)?;
         for (start, count) in self.taken {
             old.take(start, count);
         }

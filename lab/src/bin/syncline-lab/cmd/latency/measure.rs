@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use syncline_lab::latency::{Calls, LatencyCase, LatencyDocument, Machine};
@@ -34,6 +34,8 @@ const OTHER_BYTES: u64 = 1 << 20;
 const GIVE_BACK: u64 = 4;
 /// Poll interval of the wait for the background load's begin.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest wait between two looks for an interrupt.
+const LOOK: Duration = Duration::from_millis(50);
 /// Priority of the measuring thread.
 const PRIORITY: i32 = 50;
 /// Calls of the paper, and with `--quick`.
@@ -87,8 +89,11 @@ impl Watch {
     pub(super) fn idle(&self, time: Duration) -> Option<Machine> {
         let monitor = self.monitor.as_ref()?;
         monitor.take();
-        std::thread::sleep(time);
-        Some(Machine::watched(time.as_secs_f64(), &monitor.take()))
+        let began = Instant::now();
+        while began.elapsed() < time && !interrupt::asked() {
+            std::thread::sleep(time.saturating_sub(began.elapsed()).min(LOOK));
+        }
+        Some(Machine::watched(began.elapsed().as_secs_f64(), &monitor.take()))
     }
 
     /// Begins a case anew.
@@ -225,7 +230,8 @@ fn fallocates<P: Place>(place: &P, plan: &Plan, measured: &mut Measured) -> Resu
         if call % GIVE_BACK == GIVE_BACK - 1 {
             place.fsync(&scratch.file)?;
         }
-        bar.set_done(call);
+        bar.set_done(call + 1);
+        bar.set_moved((call + 1).saturating_mul(plan.fallocate_bytes));
     }
     bar.clear();
     Ok(())
@@ -246,7 +252,8 @@ fn writes<P: Place>(place: &P, plan: &Plan, measured: &mut Measured) -> Result<(
         let done = periodic(place, plan, file, &record, measured, |from, bytes| {
             // Its failure is what the thread returns.
             let _ = ask.send((from, bytes));
-            bar.set_done(from / plan.write_bytes.max(1) as u64);
+            bar.set_done((from + bytes) / plan.write_bytes.max(1) as u64);
+            bar.set_moved(from + bytes);
         });
         drop(ask);
         (done, lower.join().unwrap_or_else(|_| Err(panicked())))

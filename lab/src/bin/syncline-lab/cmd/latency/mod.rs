@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Latency) -> Result<()> {
     let plan = Plan::new(args);
     let place = match &args.in_process {
         Some(profile) => format!("in process, {profile}, {MOUNT},{}", args.options),
-        None => args.dir.as_deref().unwrap_or(Path::new(".")).display().to_string(),
+        None => whole(args.dir.as_deref().unwrap_or(Path::new("."))),
     };
     let mut document = LatencyDocument::new(place.trim_end_matches(',').to_owned());
     if let Err(err) = lock_memory() {
@@ -75,9 +75,15 @@ pub(crate) fn run(args: &Latency) -> Result<()> {
         }
         (None, None) => Err(Failure::Usage("give a directory, or --in-process PROFILE".to_owned())),
     };
+    document.interrupted = done.is_err();
     // What was measured is reported, whatever came after it.
     let printed = if document.cases.is_empty() { Ok(()) } else { publish(args, &document) };
     done.and(printed)
+}
+
+/// A path that says in a report which directory it was.
+fn whole(dir: &Path) -> String {
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()).display().to_string()
 }
 
 fn in_process(profile: &str, options: &str) -> Result<InProcess> {
