@@ -10,10 +10,8 @@
 #   messages of Linux                  "in use" is another sentence, e2fsck is found on Linux only
 set -eu
 cd "$(dirname "$0")/../.."
-missing=""
-for program in x86_64-w64-mingw32-gcc /usr/lib/wine/wine64; do
-    command -v $program >/dev/null 2>&1 || missing="$missing $program"
-done
+. packaging/wine.sh
+missing=$(wine_missing)
 [ -z "$missing" ] || {
     echo "test-windows: not found:$missing; install them: apt-get install wine64 gcc-mingw-w64-x86-64" >&2
     exit 1
@@ -22,17 +20,14 @@ target=x86_64-pc-windows-gnu
 rustup target add $target >/dev/null 2>&1 || true
 cargo build --locked -p syncline-cli --target $target --target-dir target/portable
 program=$(pwd)/target/portable/$target/debug/syncline.exe
-# Rust takes random numbers from a library of Windows that Wine 8 lacks.
-printf '%s\n' '#include <windows.h>' 'BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);' \
-    '__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE to, SIZE_T len) { return SystemFunction036(to, len); }' |
-    x86_64-w64-mingw32-gcc -shared -x c -o "$(dirname "$program")/bcryptprimitives.dll" - -ladvapi32
+wine_stub "$(dirname "$program")"
 
 [ $# -gt 0 ] || set -- archives:: copies:: failures:: layers:: recovery:: repair:: rescue:: shell:: transfer:: \
     newcomer::cp_ newcomer::errors_of_cp
 export WINEDEBUG=-all WINEPREFIX="$(pwd)/target/wine"
 # The first program makes the directory of Wine.
-/usr/lib/wine/wine64 "$program" --version
-SYNCLINE_RUN="/usr/lib/wine/wine64 $program" cargo test --locked -p syncline-cli --test it -- "$@" \
+$wine "$program" --version
+SYNCLINE_RUN="$wine $program" cargo test --locked -p syncline-cli --test it -- "$@" \
     --skip copies::a_tree_goes_in --skip copies::holes_links --skip copies::remarks_name --skip archives::dialects \
     --skip rescue::a_file_whose_map --skip rescue::a_mount --skip transfer::a_container_becomes \
     --skip transfer::a_mounted_qcow2 --skip transfer::a_partition_of_a_disk --skip transfer::a_qcow2_goes \
