@@ -54,7 +54,7 @@ pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
     })
 }
 
-/// Those of every mount here. A page of a browser shares little memory with what its other work takes.
+/// Options of every mount here.
 fn options() -> MountOptions {
     let usual = MountOptions::default();
     match cfg!(target_family = "wasm") {
