@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is published, in target/dist: Debian packages, a tarball, static programs, the program for Windows, wheels,
+# Builds what is published, in target/dist: Debian packages, a tarball, static programs, the program for Windows, a wheel,
 # an SBOM and SHA256SUMS.
 #
 # Built with zig's linker the programs run with the glibc of Debian 11 and later. Where the tools cannot be had
