@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds what is published, in target/dist: Debian packages, a tarball, static programs, a wheel, an SBOM and SHA256SUMS.
+# Builds what is published, in target/dist: Debian packages, a tarball, static programs, the program for Windows, a wheel,
+# an SBOM and SHA256SUMS.
 #
 # Built with zig's linker the programs run with the glibc of Debian 11 and later. Where the tools cannot be had
 # (no Python or network) they are built with cargo alone, and need this machine's glibc or a later one.
@@ -50,6 +51,7 @@ else
 fi
 sh packaging/wheel.sh "$dist" || say "no wheel: maturin is not to be had" >&2
 sh packaging/static.sh "$dist"
+sh packaging/windows.sh "$dist"
 cargo run --quiet -p xtask -- sbom syncline-cli syncline-lab syncline-preload syncline-c syncline-sqlite syncline-py \
     >"$dist/syncline-$version.cdx.json"
 (cd "$dist" && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)

@@ -27,7 +27,8 @@ put 644 "$here/udev/70-syncline.rules" lib/udev/rules.d/70-syncline.rules
 
 for doc in README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/figures/gain.svg \
     docs/figures/web.png docs/figures/never-worse.json samples/ci/image.yml \
-    samples/ci/Containerfile samples/ci/disk.sh samples/ci/systems.yml; do
+    samples/ci/Containerfile samples/ci/disk.sh samples/ci/systems.yml packaging/alpine/APKBUILD \
+    packaging/openwrt/Makefile; do
     put 644 "$here/../$doc" "share/doc/syncline/$doc"
 done
 # With all that the documents link to, which tests/it/install.rs of the program checks.

@@ -23,6 +23,15 @@ tools() {
     export PATH
 }
 
+# The standard library of a target: rustup's, else it is built from its source, by $build_std as options of cargo, with
+# RUSTC_BOOTSTRAP=1. Fails if neither is to be had.
+standard_library() { # TARGET
+    build_std=
+    rustup target add "$1" >/dev/null 2>&1 && return
+    rustup component add rust-src >/dev/null 2>&1 || return 1
+    build_std="-Z build-std=std,panic_abort"
+}
+
 # The newest version of glibc that one of the files needs.
 newest_glibc() {
     objdump -T "$@" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1

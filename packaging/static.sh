@@ -16,10 +16,18 @@ for arch in "$@"; do
     riscv64) target=riscv64gc-unknown-linux-musl ;;
     *) target=$arch-unknown-linux-musl ;;
     esac
-    rustup target add "$target" >/dev/null 2>&1 || { say "no static program for $arch: rustup has no $target here"; continue; }
-    # zig compiles the C parts. It links no program that may be loaded anywhere (PIE), so Rust's own linker does.
-    RUSTFLAGS="-C linker=rust-lld -C linker-flavor=ld.lld" \
-        cargo zigbuild --target-dir "$dist_build" --profile program --target "$target" -p syncline-cli
+    standard_library "$target" || { say "no static program for $arch: rustup has no $target here, and no rust-src"; continue; }
+    flags=
+    # As .cargo/config.toml has it for this target; RUSTFLAGS replaces what is there.
+    [ "$arch" != armv7 ] || flags="--cfg=io_uring_skip_arch_check"
+    # zig compiles the C parts. It links no program that may be loaded anywhere (PIE), so Rust's own linker does where
+    # Rust ships a libc. Elsewhere zig links with its own libc, to a fixed address.
+    last=
+    if [ -n "$build_std" ]; then last="-C link-self-contained=no -C relocation-model=static"
+    else flags="$flags -C linker=rust-lld -C linker-flavor=ld.lld"; fi
+    # shellcheck disable=SC2086 # lists of words
+    env ${build_std:+RUSTC_BOOTSTRAP=1} RUSTFLAGS="$flags" cargo-zigbuild rustc $build_std --target-dir "$dist_build" \
+        --profile program --target "$target" -p syncline-cli --bin syncline -- $last
     name=syncline-$version-$arch-linux-musl
     stage=$dist_build/stage/$name
     rm -rf "$stage"

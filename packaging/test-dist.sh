@@ -72,4 +72,5 @@ done
 trap - EXIT
 rm -rf "$copy"
 sh packaging/try-static.sh "$dist"
+sh packaging/try-windows.sh "$dist"
 echo "$passed passed, 0 failed"

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
-for pair in node:nodejs chromium:chromium mke2fs:e2fsprogs; do
+for pair in node:nodejs chromium:chromium mke2fs:e2fsprogs qemu-img:qemu-utils; do
     command -v "${pair%%:*}" >/dev/null || { echo "needs ${pair%%:*}; install ${pair#*:}" >&2; exit 77; }
 done
 major=$(node -p 'process.versions.node.split(".")[0]')
@@ -17,4 +17,4 @@ if [ -z "${SYNCLINE_LAB:-}" ]; then
     export SYNCLINE_LAB
 fi
 exec node --test --test-reporter=spec target/npm/test crates/adapters/wasm/test/page.test.js \
-    crates/adapters/wasm/test/lab.test.js
+    crates/adapters/wasm/test/memory.test.js crates/adapters/wasm/test/lab.test.js

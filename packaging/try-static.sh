@@ -13,7 +13,8 @@ for package in "$1"/syncline-*-linux-musl.tar.xz; do
     arch=${arch##*-}
     emulator=
     if [ "$arch" != "$(uname -m)" ]; then
-        emulator=$(command -v "qemu-$arch-static" "qemu-${arch%v7}-static" | head -n 1)
+        # 32-bit ARM has no version in its emulator's name.
+        emulator=$(command -v "qemu-${arch%v7}-static" || true)
         [ -n "$emulator" ] || { say "left out: $arch, as qemu-user-static is not installed"; continue; }
     fi
     rm -rf "$root"/*

@@ -15,6 +15,9 @@ use crate::copy::volume::VolumeSide;
 use crate::partition::{listed, partitions};
 use crate::{ImageError, Result, Watch, container};
 
+/// Memory of a volume's cache in WebAssembly, which never gives memory back.
+const BROWSER_CACHE_BYTES: u64 = 16 << 20;
+
 /// A mounted image.
 pub struct Image {
     /// The volume.
@@ -51,12 +54,21 @@ pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
     })
 }
 
+/// Options of every mount here.
+fn options() -> MountOptions {
+    let usual = MountOptions::default();
+    match cfg!(target_family = "wasm") {
+        true => usual.with(|options| options.cache_bytes = BROWSER_CACHE_BYTES),
+        false => usual,
+    }
+}
+
 fn mount(
     dev: Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
     read_only: bool,
 ) -> Result<(Volume, MountReport)> {
-    let mut options = MountOptions::default().with(|options| options.read_only = read_only);
+    let mut options = options().with(|options| options.read_only = read_only);
     if !read_only {
         // A tool that lists and copies is no user of the files.
         options.apply("noatime")?;
@@ -78,14 +90,14 @@ impl Image {
     ) -> Result<Image> {
         let at = |err: ImageError| err.at(path.display());
         if rescue.is_some() {
-            let options = MountOptions::default()
-                .with(|options| (options.read_only, options.rescue) = (true, rescue));
+            let options =
+                options().with(|options| (options.read_only, options.rescue) = (true, rescue));
             let mounted = Volume::mount_report(dev, Arc::clone(clock), options);
             let (vol, report) = mounted.map_err(|err| at(err.into()))?;
             return Ok(Image { vol, report, in_memory: true, clock: Arc::clone(clock) });
         }
         superblock(&*dev, path)?;
-        let cache_bytes = MountOptions::default().cache_bytes;
+        let cache_bytes = options().cache_bytes;
         let recovered = Volume::recovered_in_memory(&dev, clock, cache_bytes);
         let recovered = recovered.map_err(|err| at(err.into()))?;
         let in_memory = recovered.is_some();

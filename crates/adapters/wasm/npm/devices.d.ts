@@ -57,6 +57,7 @@ export class OverlayDevice implements Device {
   constructor(base: Device, scratch: Scratch);
   readonly size: number;
   readonly changedBytes: number;
+  isChanged(offset: number, length: number): boolean;
   readInto(offset: number, into: Uint8Array): void;
   write(offset: number, bytes: Uint8Array): void;
   flush(): void;

@@ -1,16 +1,62 @@
 // Devices: what an image is read from and written to. All calls are synchronous.
 
+/** Bytes of a blob that are read at once. */
+const PIECE = 1 << 20;
+
+/** Bytes of garbage after which a browser is made to collect it, and those of the buffer that does so. */
+const GARBAGE = 16 << 20;
+const UNTOUCHED = 64 << 20;
+
 /** A File or Blob of a browser, read by ranges. Works in a worker. */
 export class BlobDevice {
   constructor(blob) {
     this.blob = blob;
     this.size = blob.size;
     this.reader = new FileReaderSync();
+    this.garbage = 0;
+    /** Bytes that were read ahead, and their place. */
+    this.ahead = new Uint8Array();
+    this.place = 0;
+    this.end = -1;
   }
 
   readInto(offset, into) {
-    const part = this.blob.slice(offset, offset + into.length);
-    into.set(new Uint8Array(this.reader.readAsArrayBuffer(part)));
+    for (let at = 0; at < into.length; ) {
+      const part = into.subarray(at, at + PIECE);
+      this.#piece(offset + at, part);
+      at += part.length;
+    }
+  }
+
+  #piece(offset, into) {
+    const isNext = offset === this.end;
+    const end = offset + into.length;
+    this.end = end;
+    if (offset < this.place || end > this.place + this.ahead.length) {
+      // Small reads that follow each other, as of the clusters of a qcow2, become large ones.
+      const length = isNext ? Math.max(Math.min(PIECE, this.size - offset), into.length) : into.length;
+      const bytes = new Uint8Array(this.reader.readAsArrayBuffer(this.blob.slice(offset, offset + length)));
+      this.#left(bytes.length);
+      if (length === into.length) return into.set(bytes);
+      [this.ahead, this.place] = [bytes, offset];
+    }
+    const from = offset - this.place;
+    return into.set(this.ahead.subarray(from, from + into.length));
+  }
+
+  /**
+   * What was read is garbage, which browsers collect after some 64 MiB. A buffer that is not touched
+   * takes no memory, and counts: it makes them collect earlier.
+   */
+  #left(bytes) {
+    this.garbage += bytes;
+    if (this.garbage < GARBAGE) return;
+    this.garbage = 0;
+    try {
+      new ArrayBuffer(UNTOUCHED);
+    } catch {
+      // So large a buffer is not to be had: then they collect, too.
+    }
   }
 }
 
@@ -138,6 +184,19 @@ export class OverlayDevice {
   }
 
   flush() {}
+
+  /** Whether a range has changes. */
+  isChanged(offset, length) {
+    const size = OverlayDevice.PIECE;
+    const [first, end] = [Math.floor(offset / size), Math.ceil((offset + length) / size)];
+    // The shorter of both ways.
+    if (this.slots.size < end - first) {
+      for (const piece of this.slots.keys()) if (piece >= first && piece < end) return true;
+      return false;
+    }
+    for (let piece = first; piece < end; piece += 1) if (this.slots.has(piece)) return true;
+    return false;
+  }
 
   get changedBytes() {
     return this.slots.size * OverlayDevice.PIECE;

@@ -209,6 +209,8 @@ export class Image {
   xattrs(path: string): Map<string, Uint8Array>;
   /** Fewer bytes than asked for only at the end of the file; at most 1 GiB. */
   read(path: string, offset: number, length: number): Uint8Array;
+  /** Fills `into`; returns how many bytes there are, fewer only at the end of the file. */
+  readInto(path: string, offset: number, into: Uint8Array): number;
   readParts(path: string, length?: number): Generator<Uint8Array>;
   readFile(path: string): Uint8Array;
   /**

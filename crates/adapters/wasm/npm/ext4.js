@@ -133,7 +133,10 @@ class Instance {
     };
   }
 
-  /** Calls a function; the result is a view that lasts until the next call. */
+  /**
+   * Calls a function; the result is a view that lasts until the next call. `input` is undefined, bytes,
+   * or an array of bytes that follow each other.
+   */
   bytes(name, input, ...args) {
     if (this.#dead) throw this.#dead;
     if (this.#busy) throw new Ext4Error("EBUSY", "the image is busy with another call");
@@ -141,7 +144,7 @@ class Instance {
     this.#busy = true;
     this.#failed = this.#thrown = undefined;
     try {
-      if (input) this.#view(this.exports.input(input.length), input.length).set(input);
+      if (input) this.#give(Array.isArray(input) ? input : [input]);
       length = this.exports[name](...args);
     } catch (error) {
       // A trap: the module's own checks, no memory, too deep a stack. Its state is lost.
@@ -156,6 +159,17 @@ class Instance {
     if (length >= 0) return result;
     const { code, message } = JSON.parse(decoder.decode(result));
     throw new Ext4Error(code, message, this.#failed);
+  }
+
+  /** Copies the argument of a call into the module. */
+  #give(parts) {
+    const length = parts.reduce((sum, part) => sum + part.length, 0);
+    const into = this.#view(this.exports.input(length), length);
+    let at = 0;
+    for (const part of parts) {
+      into.set(part, at);
+      at += part.length;
+    }
   }
 
   json(name, input, ...args) {
@@ -206,7 +220,7 @@ export async function format(device, { label = "", type = "ext4", blockSize = 0 
     identity[at + 8] = (identity[at + 8] & 0x3f) | 0x80;
   }
   const kind = { ext2: 2, ext3: 3, ext4: 4 }[type] ?? 0;
-  const input = joined(identity, encode(label));
+  const input = [identity, encode(label)];
   instance.bytes("mkfs", input, instance.add(device), device.size, kind, blockSize);
   device.flush?.();
 }
@@ -331,6 +345,15 @@ export class Image {
     return this.#instance.bytes("read_file", encode(path), offset, most).slice();
   }
 
+  /** Fills bytes with those of a file; returns how many there are, fewer only at its end. */
+  readInto(path, offset, into) {
+    whole(offset, "offset");
+    const most = Math.min(into.length, MOST);
+    const bytes = this.#instance.bytes("read_file", encode(path), offset, most);
+    into.set(bytes);
+    return bytes.length;
+  }
+
   /** The contents of a file in parts. */
   *readParts(path, length = 1 << 20) {
     for (let at = 0; ; ) {
@@ -442,7 +465,7 @@ export class Image {
   write(path, offset, bytes, mode = 0o644) {
     const name = encode(path);
     whole(offset, "offset");
-    this.#instance.bytes("write_file", joined(name, bytes), name.length, offset, mode);
+    this.#instance.bytes("write_file", [name, bytes], name.length, offset, mode);
   }
 
   truncate(path, size) {
@@ -487,7 +510,7 @@ export class Image {
 
   rename(from, to, { keep = false } = {}) {
     const name = encode(from);
-    this.#instance.bytes("rename", joined(name, encode(to)), name.length, keep ? 1 : 0);
+    this.#instance.bytes("rename", [name, encode(to)], name.length, keep ? 1 : 0);
   }
 
   remove(path, { recursive = false } = {}) {
@@ -496,12 +519,12 @@ export class Image {
 
   symlink(target, path) {
     const name = encode(path);
-    this.#instance.bytes("symlink", joined(name, encode(target)), name.length);
+    this.#instance.bytes("symlink", [name, encode(target)], name.length);
   }
 
   link(path, name) {
     const old = encode(path);
-    this.#instance.bytes("link", joined(old, encode(name)), old.length);
+    this.#instance.bytes("link", [old, encode(name)], old.length);
   }
 
   #set(path, which, mode, uid, gid, mtime) {
@@ -523,13 +546,13 @@ export class Image {
 
   setXattr(path, name, value) {
     const [where, what] = [encode(path), encode(name)];
-    const input = joined(where, what, value);
+    const input = [where, what, value];
     this.#instance.bytes("set_xattr", input, where.length, what.length);
   }
 
   removeXattr(path, name) {
     const where = encode(path);
-    this.#instance.bytes("remove_xattr", joined(where, encode(name)), where.length);
+    this.#instance.bytes("remove_xattr", [where, encode(name)], where.length);
   }
 
   /** Returns when all changes are durable on the device. */

@@ -17,7 +17,18 @@ class CallError extends Error {
   }
 }
 
+/** Name of the lock that this page holds while it lives, and start of the names of its files in the browser. */
+const SELF = `syncline-${crypto.randomUUID()}`;
+const locked = new Promise((resolve) => {
+  navigator.locks?.request(SELF, () => {
+    resolve();
+    return new Promise(() => {});
+  }) ?? resolve();
+});
+
 let worker;
+/** Whether the worker has opened an image. */
+let isUsed;
 let calls = new Map();
 let number = 0;
 let onEntries;
@@ -26,7 +37,8 @@ function newWorker() {
   worker?.terminate();
   for (const { reject } of calls.values()) reject(new CallError({ code: "ECANCELED", message: "stopped" }));
   calls = new Map();
-  worker = new Worker("worker.js", { type: "module" });
+  worker = new Worker(`worker.js#${SELF}`, { type: "module" });
+  isUsed = false;
   worker.addEventListener("message", ({ data }) => {
     if (data.progress) return showProgress(data.progress);
     if (data.entries) return onEntries?.(data.entries);
@@ -136,6 +148,13 @@ async function openFile(blob, handle, then) {
   if (open?.changed && !(await ask("Leave the changes?", "They are not saved yet.", "Leave"))) return;
   close();
   await working(`Opening ${blob.name}…`, async () => {
+    await locked;
+    if (isUsed) {
+      // The memory of WebAssembly is given back with its worker only.
+      await call("leave");
+      newWorker();
+    }
+    isUsed = true;
     const disk = await call("open", { blob });
     open = { blob, handle, disk, path: "/", changed: 0 };
     const parts = disk.partitions.filter((one) => one.ext4);

@@ -4,8 +4,9 @@ import { BlobDevice, encode, Ext4Error, HandleDevice, Image, MemoryDevice, Overl
 import { name as shown } from "./format.js";
 import { crc32, Zip } from "./zip.js";
 
-/** Bytes of a file that are read at once. */
-const PART = 8 << 20;
+/** Bytes of a file that are read at once, into the same memory. */
+const PART = 1 << 20;
+const part = new Uint8Array(PART);
 /** Memory for changes and unpacked images, where the browser gives no files. */
 const MEMORY = 512 << 20;
 const PROGRESS_MS = 100;
@@ -24,19 +25,13 @@ let overlay;
 let bytesRead;
 let scratch;
 
-/** Name of the lock that this worker holds while it lives, and start of the names of its files. */
-const SELF = `syncline-${crypto.randomUUID()}`;
-const locked = new Promise((resolve) => {
-  navigator.locks?.request(SELF, () => {
-    resolve();
-    return new Promise(() => {});
-  }) ?? resolve();
-});
+/** The lock of the page, and the start of the names of the files of this worker. */
+const PAGE = location.hash.slice(1);
+const SELF = `${PAGE}.${crypto.randomUUID()}`;
 let temporaries = 0;
 
 /** A file of the browser that no other page sees. It fails in some private windows. */
 async function temporary() {
-  await locked;
   const root = await navigator.storage.getDirectory();
   temporaries += 1;
   const name = `${SELF}.${temporaries}`;
@@ -145,39 +140,82 @@ function edited() {
 /** With another type, or none, a browser may give a file another name. */
 const BYTES = { type: "application/octet-stream" };
 
-/** Takes bytes on their way out: in a file of the browser, or in blobs. */
-async function collector() {
+/** Keeps bytes on their way out: in a file of the browser, or in blobs. */
+async function keeper() {
   try {
     const { file, handle } = await temporary();
     const device = new HandleDevice(handle);
     let at = 0;
     return {
-      add(bytes) {
+      keep(bytes) {
         device.write(at, bytes);
         at += bytes.length;
       },
       async done() {
         handle.close();
-        return new Blob([await file.getFile()], BYTES);
+        return file.getFile();
       },
     };
   } catch {
     const blobs = [];
-    return { add: (bytes) => void blobs.push(new Blob([bytes])), done: () => new Blob(blobs, BYTES) };
+    return { keep: (bytes) => void blobs.push(new Blob([bytes])), done: () => new Blob(blobs) };
   }
 }
 
+/** Makes a blob of bytes, which do not stay in memory, and of slices of the image. */
+async function collector() {
+  const out = await keeper();
+  const waiting = new Uint8Array(PART);
+  const slices = [];
+  let [filled, length] = [0, 0];
+  return {
+    add(bytes) {
+      for (let at = 0; at < bytes.length; ) {
+        const some = bytes.subarray(at, at + PART - filled);
+        waiting.set(some, filled);
+        [filled, at] = [filled + some.length, at + some.length];
+        if (filled < PART) break;
+        out.keep(waiting);
+        filled = 0;
+      }
+      length += bytes.length;
+    },
+    /** Bytes that were added. */
+    get length() {
+      return length;
+    },
+    /** A blob comes here, or before bytes that were added since the last blob. */
+    slice: (blob, at = length) => void slices.push([at, blob]),
+    async done() {
+      out.keep(waiting.subarray(0, filled));
+      const read = await out.done();
+      const parts = [];
+      let end = 0;
+      for (const [at, slice] of slices) {
+        if (at > end) parts.push(read.slice(end, at));
+        parts.push(slice);
+        end = at;
+      }
+      return new Blob([...parts, read.slice(end)], BYTES);
+    },
+  };
+}
+
+/** What holes are made of, once there is one. */
+let zeros;
+
 /** A file as slices of the image, which are not read here; undefined if it is not stored so. */
 function sliced(path, size) {
-  if (!overlay || overlay.changedBytes > 0) return undefined;
+  if (!overlay) return undefined;
   const extents = image.extents(path);
   if (!extents || extents.length > SLICES) return undefined;
+  if (extents.some(([, offset, length]) => overlay.isChanged(offset, length))) return undefined;
   const stored = extents.reduce((sum, [, , length]) => sum + length, 0);
   if (size - stored > ZEROS) return undefined;
   const parts = [];
   let end = 0;
-  const zeros = new Blob([new Uint8Array(1 << 20)]);
   const hole = (length) => {
+    if (length > 0) zeros ??= new Blob([new Uint8Array(1 << 20)]);
     for (; length > 0; length -= zeros.size) parts.push(length < zeros.size ? zeros.slice(0, length) : zeros);
   };
   for (const [from, offset, length] of extents) {
@@ -190,7 +228,25 @@ function sliced(path, size) {
   return new Blob(parts, BYTES);
 }
 
+/** Gives the bytes of a file in parts, each for the time of the call. */
+async function contents(path, size, each) {
+  for (let at = 0; at < size; ) {
+    const read = image.readInto(path, at, part.subarray(0, Math.min(PART, size - at)));
+    if (read === 0) throw new Ext4Error("EUCLEAN", "the file is shorter than its size");
+    each(part.subarray(0, read));
+    at += read;
+    await breath();
+  }
+}
+
+/** What was changed is in the overlay then, and not in the module only. */
+function synced() {
+  if (image.writable) image.sync();
+}
+
 const calls = {
+  leave,
+
   async open({ blob }) {
     await leave();
     file = blob;
@@ -276,25 +332,21 @@ const calls = {
 
   async file({ path }) {
     const { size } = image.stat(path);
+    synced();
     const slices = sliced(path, size);
     if (slices) return slices;
-    const tell = progress("reading");
     const out = await collector();
-    for (let at = 0; at < size; ) {
-      const part = image.read(path, at, Math.min(PART, size - at));
-      if (part.length === 0) throw new Ext4Error("EUCLEAN", "the file is shorter than its size");
-      out.add(part);
-      at += part.length;
-      tell("", at, size);
-      await breath();
-    }
+    const tell = progress("reading");
+    await contents(path, size, (bytes) => {
+      out.add(bytes);
+      tell("", out.length, size);
+    });
     return out.done();
   },
 
   /** Large files leave the image as slices of it, all else as bytes. */
   async tar({ path }) {
     const out = await collector();
-    const slices = [];
     let length = 0;
     const tell = progress("");
     const { size, free } = image.info();
@@ -303,23 +355,20 @@ const calls = {
       length += bytes.length;
       tell("reading", length, Math.max(size - free, length));
     };
-    const part = (offset, bytes) => {
-      slices.push([length, file.slice(offset, offset + bytes)]);
+    synced();
+    const slice = (offset, bytes) => {
+      if (overlay.isChanged(offset, bytes)) return false;
+      out.slice(file.slice(offset, offset + bytes));
       return true;
     };
-    const remarks = image.tar(path, add, overlay && !changed() ? part : undefined);
-    const read = await out.done();
-    const parts = [];
-    let end = 0;
-    for (const [at, slice] of slices) {
-      parts.push(read.slice(end, at), slice);
-      end = at;
-    }
-    return { blob: new Blob([...parts, read.slice(end)], BYTES), remarks };
+    const remarks = image.tar(path, add, overlay ? slice : undefined);
+    return { blob: await out.done(), remarks };
   },
 
   /** Contents, permissions and links; all else that a tar archive has is not in it. */
   async zip({ path }) {
+    const out = await collector();
+    synced();
     const zip = new Zip();
     const remarks = [];
     const tell = progress("reading");
@@ -337,30 +386,35 @@ const calls = {
         else if (entry.type === "directory") {
           if (entered.has(entry.inode)) throw new Ext4Error("EUCLEAN", "a directory with two names");
           entered.add(entry.inode);
-          zip.add(`${name}/`, { ...entry, mode }, new Uint8Array(), 0);
+          out.add(zip.add(`${name}/`, { ...entry, mode }, 0, 0));
           left.push([from, `${name}/`]);
         } else if (entry.type === "symlink") {
           const target = encode(entry.target);
-          zip.add(name, { ...entry, mode }, target, crc32(target));
+          out.add(zip.add(name, { ...entry, mode }, target.length, crc32(target)));
+          out.add(target);
         } else if (entry.type === "file") {
           const slices = sliced(from, entry.size);
-          const out = slices || entry.size <= PART ? undefined : await collector();
+          // One part of a file waits for its sum.
+          const isKept = !slices && entry.size > PART;
+          const start = out.length;
           let crc = 0;
-          let whole = new Uint8Array();
-          for (const part of image.readParts(from, PART)) {
-            crc = crc32(part, crc);
-            if (out) out.add(part);
-            else whole = part;
-            done += part.length;
+          await contents(from, entry.size, (bytes) => {
+            crc = crc32(bytes, crc);
+            if (isKept) out.add(bytes);
+            done += bytes.length;
             tell("", done, Math.max(size - free, done));
-            await breath();
-          }
-          const data = slices ?? (out ? await out.done() : new Blob([whole]));
-          zip.add(name, { ...entry, mode }, data, crc);
+          });
+          const head = zip.add(name, { ...entry, mode }, entry.size, crc);
+          // The head, which has the sum, comes before the contents.
+          if (isKept) out.slice(new Blob([head]), start);
+          else out.add(head);
+          if (slices) out.slice(slices);
+          else if (!isKept) out.add(part.subarray(0, entry.size));
         } else remarks.push(`${name}: left out, it is no file`);
       }
     }
-    return { blob: new Blob(zip.end(), BYTES), remarks };
+    zip.end().forEach(out.add);
+    return { blob: await out.done(), remarks };
   },
 
   /** In steps: the browser collects its garbage between them. */
@@ -410,12 +464,12 @@ const calls = {
     const tell = progress(`adding ${blob.name ?? ""}`);
     const writer = edited().writer(path);
     try {
-      const bytes = new Uint8Array(1 << 20);
-      for (let at = 0; at < blob.size; at += bytes.length) {
-        const part = bytes.subarray(0, Math.min(bytes.length, blob.size - at));
-        from.readInto(at, part);
-        writer.write(part);
-        tell("", at + part.length, blob.size);
+      for (let at = 0; at < blob.size; at += PART) {
+        const bytes = part.subarray(0, Math.min(PART, blob.size - at));
+        from.readInto(at, bytes);
+        writer.write(bytes);
+        tell("", at + bytes.length, blob.size);
+        await breath();
       }
     } catch (error) {
       writer.abort();

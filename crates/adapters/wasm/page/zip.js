@@ -32,6 +32,16 @@ function numbers(...pairs) {
   return bytes;
 }
 
+function joined(...parts) {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}
+
 /** Time of a file in the form of MS-DOS: from 1980 to 2107, in steps of two seconds. */
 function dosTime(seconds) {
   const date = new Date(Math.min(Math.max(seconds, 315619200), 4354819198) * 1000);
@@ -41,22 +51,13 @@ function dosTime(seconds) {
 
 /** An archive under way. */
 export class Zip {
-  parts = [];
   #directory = [];
   #length = 0;
   #count = 0;
 
-  #put(...parts) {
-    for (const part of parts) {
-      this.parts.push(part);
-      this.#length += part.size ?? part.length;
-    }
-  }
-
-  /** Adds a file, folder (its name ends with a slash) or link. `data` is bytes or a blob. */
-  add(name, { mode, mtime }, data, crc) {
+  /** Adds a file, folder (its name ends with a slash) or link; returns the head of its `size` bytes. */
+  add(name, { mode, mtime }, size, crc) {
     const bytes = encoder.encode(name);
-    const size = data.size ?? data.length;
     const start = this.#length;
     const isLarge = size >= LIMIT || start >= LIMIT;
     const [clock, day] = dosTime(mtime);
@@ -64,30 +65,33 @@ export class Zip {
     // Version 4.5 knows zip64; bit 11: the name is UTF-8.
     const common = [[2, 45], [2, 0x800], [2, 0], [2, clock], [2, day], [4, crc], [4, short(size)], [4, short(size)]];
     const local = isLarge ? numbers([2, 1], [2, 16], [8, size], [8, size]) : new Uint8Array();
-    this.#put(numbers([4, 0x04034b50], ...common, [2, bytes.length], [2, local.length]), bytes, local, data);
+    const fixed = numbers([4, 0x04034b50], ...common, [2, bytes.length], [2, local.length]);
+    const whole = joined(fixed, bytes, local);
     const extra = isLarge ? numbers([2, 1], [2, 24], [8, size], [8, size], [8, start]) : local;
     const rest = [[2, bytes.length], [2, extra.length], [2, 0], [2, 0], [2, 0]];
     // Made on Unix: the upper half of the attributes is the mode.
     const head = [[4, 0x02014b50], [2, 0x032d], ...common, ...rest, [4, mode * 65536], [4, short(start)]];
-    this.#directory.push(numbers(...head), bytes, extra);
+    this.#directory.push(joined(numbers(...head), bytes, extra));
     this.#count += 1;
+    this.#length += whole.length + size;
+    return whole;
   }
 
-  /** Ends the archive. */
+  /** The end of the archive, in parts. */
   end() {
+    const parts = this.#directory;
     const start = this.#length;
-    this.#put(...this.#directory);
-    const size = this.#length - start;
-    const end = this.#length;
+    const size = parts.reduce((sum, part) => sum + part.length, 0);
+    const end = start + size;
     const count = this.#count;
     if (start >= LIMIT || size >= LIMIT || count >= 0xffff) {
       const places = [[8, count], [8, count], [8, size], [8, start]];
-      this.#put(numbers([4, 0x06064b50], [8, 44], [2, 45], [2, 45], [4, 0], [4, 0], ...places));
-      this.#put(numbers([4, 0x07064b50], [4, 0], [8, end], [4, 1]));
+      parts.push(numbers([4, 0x06064b50], [8, 44], [2, 45], [2, 45], [4, 0], [4, 0], ...places));
+      parts.push(numbers([4, 0x07064b50], [4, 0], [8, end], [4, 1]));
     }
     const few = Math.min(count, 0xffff);
     const places = [[4, Math.min(size, LIMIT)], [4, Math.min(start, LIMIT)]];
-    this.#put(numbers([4, 0x06054b50], [2, 0], [2, 0], [2, few], [2, few], ...places, [2, 0]));
-    return this.parts;
+    parts.push(numbers([4, 0x06054b50], [2, 0], [2, 0], [2, few], [2, few], ...places, [2, 0]));
+    return parts;
   }
 }

@@ -27,3 +27,4 @@ pub mod host;
 pub mod info;
 mod json;
 pub mod session;
+mod tar;

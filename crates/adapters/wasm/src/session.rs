@@ -1,7 +1,7 @@
 //! One image: what it is, its mount, its check and repair.
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use syncline_image::{
 use crate::failure::{Failure, Result};
 use crate::host::{Host, HostClock, HostDevice, Stream};
 use crate::json::Json;
+use crate::tar::Archive;
 
 /// Bytes read at once for a digest or an archive.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
@@ -59,68 +60,6 @@ impl Watch for Watched<'_> {
         let mut remarks = self.remarks.borrow_mut();
         if remarks.len() < REMARKS_MAX {
             remarks.push(text.to_owned());
-        }
-    }
-}
-
-/// An archive for the host.
-struct Archive<'a> {
-    host: &'a dyn Host,
-    vol: &'a Volume,
-    /// Small pieces wait to be one.
-    bytes: Vec<u8>,
-}
-
-impl Write for Archive<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() >= CHUNK_BYTES {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        let taken = self.bytes.is_empty() || self.host.emit(&self.bytes);
-        self.bytes.clear();
-        match taken {
-            true => Ok(()),
-            // Who takes it has enough.
-            false => Err(std::io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-}
-
-impl archive::Sink for Archive<'_> {
-    fn take(&mut self, path: &[u8], start: u64, len: u64) -> syncline_image::Result<bool> {
-        let (mut at, end) = (start, start.saturating_add(len));
-        if len < CHUNK_BYTES as u64 {
-            return Ok(false);
-        }
-        let found = self.vol.resolve_nofollow(path);
-        // What is not found so is read, which says why it cannot be.
-        let Ok(extents) = found.and_then(|inode| self.vol.fiemap(&inode, start, len)) else {
-            return Ok(false);
-        };
-        let mut parts = Vec::new();
-        for extent in extents {
-            let skip = at.checked_sub(extent.logical).filter(|skip| *skip < extent.len);
-            let is_stored = !extent.inline && !extent.delalloc && !extent.unwritten;
-            let Some(skip) = skip.filter(|_| is_stored && at < end) else { return Ok(false) };
-            let len = (extent.len - skip).min(end - at);
-            parts.push((extent.physical + skip, len));
-            at += len;
-        }
-        if at != end {
-            return Ok(false);
-        }
-        // The host says at the first part whether it takes any.
-        self.flush().map_err(|_| ImageError::Stopped)?;
-        let mut parts = parts.into_iter();
-        let first = parts.next().is_some_and(|(at, len)| self.host.emit_part(at, len));
-        match first && !parts.all(|(at, len)| self.host.emit_part(at, len)) {
-            true => Err(ImageError::Stopped),
-            false => Ok(first),
         }
     }
 }

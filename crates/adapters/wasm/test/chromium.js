@@ -105,8 +105,8 @@ class Chromium {
   }
 
   /** Waits until an expression is true, and returns its value. */
-  async until(expression) {
-    const end = Date.now() + WAIT_MS;
+  async until(expression, wait = WAIT_MS) {
+    const end = Date.now() + wait;
     for (;;) {
       const value = await this.value(expression);
       if (value) return value;
@@ -132,6 +132,33 @@ class Chromium {
     const event = { key, code: key, windowsVirtualKeyCode: code, text: key === "Enter" ? "\r" : undefined };
     await this.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
     await this.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+  }
+
+  /** The processes of pages and workers. */
+  #renderers() {
+    const found = [];
+    for (const pid of fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+      try {
+        const line = fs.readFileSync(`/proc/${pid}/cmdline`, "latin1");
+        if (line.includes("--type=renderer") && line.includes(this.dir)) found.push(pid);
+      } catch {
+        // It has just ended.
+      }
+    }
+    return found;
+  }
+
+  /**
+   * Bytes of memory of the largest process of the page since the last call, its part of Chromium's
+   * own libraries included: Linux keeps the highest resident size (VmHWM).
+   */
+  peak() {
+    const sizes = this.#renderers().map((pid) => {
+      const peak = Number(fs.readFileSync(`/proc/${pid}/status`, "latin1").match(/VmHWM:\s+(\d+)/)[1]);
+      fs.writeFileSync(`/proc/${pid}/clear_refs`, "5");
+      return peak * 1024;
+    });
+    return Math.max(...sizes);
   }
 
   /** A picture of the window of this width. */

@@ -130,7 +130,6 @@ const COMMAND_CALLS: &[c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_umask,
     libc::SYS_unlinkat,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_mkdirat,
     libc::SYS_symlinkat,
@@ -160,8 +159,10 @@ const COMMAND_CALLS: &[c_long] = &[
     libc::SYS_pipe2,
     libc::SYS_getppid,
 ];
+/// Those that newer processors lack.
 #[cfg(target_arch = "x86_64")]
-const COMMAND_CALLS_X86: &[c_long] = &[
+const COMMAND_CALLS_OLD: &[c_long] = &[
+    libc::SYS_renameat,
     libc::SYS_open,
     libc::SYS_stat,
     libc::SYS_lstat,
@@ -173,8 +174,10 @@ const COMMAND_CALLS_X86: &[c_long] = &[
     libc::SYS_mkdir,
     libc::SYS_pipe,
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const COMMAND_CALLS_X86: &[c_long] = &[];
+#[cfg(target_arch = "aarch64")]
+const COMMAND_CALLS_OLD: &[c_long] = &[libc::SYS_renameat];
+#[cfg(target_arch = "riscv64")]
+const COMMAND_CALLS_OLD: &[c_long] = &[];
 
 /// `ioctl` requests: the device of FUSE is copied for a worker, blocks are discarded, a socket does
 /// not wait.
@@ -239,7 +242,7 @@ pub(super) fn install(may_open: bool, drops: bool) -> Result<(), Error> {
 pub(super) fn install_for_command(rings: bool) -> Result<(), Error> {
     let mut rules = rules()?;
     let setup: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_register];
-    let calls = COMMAND_CALLS.iter().chain(COMMAND_CALLS_X86);
+    let calls = COMMAND_CALLS.iter().chain(COMMAND_CALLS_OLD);
     let calls = calls.chain(setup.iter().filter(|_| rings));
     rules.extend(calls.map(|call| (*call, Vec::new())));
     rules.insert(libc::SYS_ioctl, ioctls(IOCTLS.into_iter().chain(COMMAND_IOCTLS))?);

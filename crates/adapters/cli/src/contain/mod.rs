@@ -25,9 +25,14 @@
 
 pub(crate) mod channel;
 mod command;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 mod filter;
 mod keeper;
 mod layers;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+mod no_filter;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+use no_filter as filter;
 
 /// The attack that a test makes in a process that gave up its rights.
 pub(crate) static TAKEOVER: std::sync::OnceLock<fn() -> String> = std::sync::OnceLock::new();

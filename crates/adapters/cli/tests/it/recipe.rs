@@ -1,5 +1,6 @@
 //! The recipes of samples/ci: the `run:` lines of the workflow, step by step, as a service of
-//! continuous integration runs them; the script that makes a disk; what a Containerfile runs.
+//! continuous integration runs them; the script that makes a disk; what a Containerfile runs. And
+//! those for the package builders of Alpine and OpenWrt, with stand-ins for what these provide.
 
 use std::path::Path;
 use std::process::Command;
@@ -130,4 +131,162 @@ fn the_recipe_for_ci_builds_and_checks_an_image() {
     }
     let there = |name: &str| Path::exists(&dir.path().join(name));
     assert!(there("root.img") && there("check.json"));
+}
+
+/// The version of the workspace, which each recipe names.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A stand-in of cargo: it notes its arguments, and a build or an installation of the program is a
+/// copy of the one under test.
+const CARGO: &str = r#"#!/bin/sh
+echo "$*" >>"$NOTES"
+case $1 in
+build) mkdir -p target/release && cp "$PROGRAM" target/release/syncline ;;
+install) mkdir -p "$ROOT/bin" && cp "$PROGRAM" "$ROOT/bin/syncline" ;;
+esac
+"#;
+
+/// A folder `source` with what a recipe takes from the sources, and a folder with a `cargo`.
+fn sources(dir: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    std::fs::create_dir_all(dir.join("source/packaging")).unwrap();
+    for name in ["packaging/install-program.sh", "README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+        std::fs::copy(root.join(name), dir.join("source").join(name)).unwrap();
+    }
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    file(&dir.join("bin"), "cargo", CARGO);
+    copy_program(&binary(), &dir.join("program"));
+    let cargo = dir.join("bin/cargo");
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", dir.join("bin").display(), std::env::var("PATH").unwrap())
+}
+
+/// What a recipe installed works, and has all that a package needs.
+fn assert_installed(root: &Path, files: &[&str]) {
+    let version = Command::new(root.join("usr/bin/syncline")).arg("--version").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), format!("syncline {VERSION}"));
+    for name in files {
+        assert!(root.join(name).exists(), "{name}");
+    }
+    for helper in ["sbin/mount.fuse.syncline", "sbin/umount.fuse.syncline"] {
+        assert!(root.join(helper).exists(), "{helper} leads to nothing");
+    }
+}
+
+/// Every function of the recipe, in the order and the shell of abuild, which is busybox's.
+#[test]
+fn the_recipe_for_alpine_packs_the_program() {
+    let name = "the_recipe_for_alpine_packs_the_program";
+    if Command::new("busybox").arg("true").output().is_err() {
+        return skip(name, "needs busybox; install busybox-static");
+    }
+    let dir = scratch();
+    let path = sources(dir.path());
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/alpine/APKBUILD");
+    let script = r#"
+set -eu
+default_prepare() { :; }
+CARCH=armv7
+. "$RECIPE"
+for one in pkgname pkgver pkgrel pkgdesc url arch license source; do
+    eval "[ -n \"\$$one\" ]" || { echo "no $one" >&2; exit 1; }
+done
+echo "$pkgver $RUSTFLAGS"
+cd "$DIR/source"
+for step in prepare build check package; do $step; done
+"#;
+    let mut shell = Command::new("busybox");
+    shell.args(["sh", "-c", script]).env("PATH", path).env("RECIPE", recipe);
+    shell.env("pkgdir", dir.path().join("root")).env("DIR", dir.path());
+    shell.env("NOTES", dir.path().join("notes")).env("PROGRAM", dir.path().join("program"));
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(said.trim(), format!("{VERSION} --cfg=io_uring_skip_arch_check"));
+    let notes = std::fs::read_to_string(dir.path().join("notes")).unwrap();
+    let calls: Vec<&str> = notes.lines().collect();
+    assert_eq!(
+        calls,
+        [
+            "fetch --locked",
+            "build --frozen --release -p syncline-cli",
+            "test --frozen --release -p syncline-image"
+        ]
+    );
+    assert_installed(
+        &dir.path().join("root"),
+        &[
+            "usr/share/man/man1/syncline.1",
+            "usr/share/bash-completion/completions/syncline",
+            "usr/share/fish/vendor_completions.d/syncline.fish",
+            "usr/share/zsh/site-functions/_syncline",
+            "usr/share/licenses/syncline/LICENSE-MIT",
+            "usr/share/doc/syncline/README.md",
+        ],
+    );
+}
+
+/// What OpenWrt's build system defines, as far as the recipe uses it.
+const OPENWRT: [(&str, &str); 3] = [
+    (
+        "rules.mk",
+        "INCLUDE_DIR:=$(TOPDIR)/include
+INSTALL_DIR:=install -d
+INSTALL_BIN:=install -m 755
+LN:=ln -sf
+",
+    ),
+    (
+        "include/package.mk",
+        r#"PKG_BUILD_DIR:=$(TOPDIR)/source
+PKG_INSTALL_DIR:=$(TOPDIR)/installed
+define BuildPackage
+$(foreach one,SECTION CATEGORY TITLE DEPENDS,\
+  $(if $(findstring $(one):=,$(Package/$(1))),,$(error no $(one))))
+$(if $(Package/$(1)/description),,$(error no description))
+package:
+	$(Build/Compile)
+	$(call Package/$(1)/install,$(TOPDIR)/root)
+	@echo "$(PKG_NAME) $(PKG_VERSION) $(PKG_SOURCE) $(CARGO_RUSTFLAGS)"
+endef
+"#,
+    ),
+    (
+        "feeds/packages/lang/rust/rust-package.mk",
+        r#"RUST_ARCH_DEPENDS:=@(x86_64)
+RustBinPackage=
+define Build/Compile
+@cargo install --root $(PKG_INSTALL_DIR) --path "$(PKG_BUILD_DIR)/$(strip $(MAKE_PATH))" --locked
+endef
+"#,
+    ),
+];
+
+#[test]
+fn the_recipe_for_openwrt_packs_the_program() {
+    let dir = scratch();
+    let path = sources(dir.path());
+    for (name, contents) in OPENWRT {
+        let folder = dir.path().join(name).parent().unwrap().to_owned();
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(dir.path().join(name), contents).unwrap();
+    }
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/openwrt");
+    let mut make = Command::new("make");
+    make.args(["-s", "-f", "Makefile", "package"]).arg(format!("TOPDIR={}", dir.path().display()));
+    make.current_dir(recipe).env("PATH", path).env("ROOT", dir.path().join("installed"));
+    make.env("NOTES", dir.path().join("notes"))
+        .env("PROGRAM", dir.path().join("program"))
+        .env_remove("MAKEFLAGS");
+    let ran = make.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let want =
+        format!("syncline {VERSION} syncline-{VERSION}.tar.gz --cfg=io_uring_skip_arch_check");
+    assert_eq!(said.trim(), want);
+    let notes = std::fs::read_to_string(dir.path().join("notes")).unwrap();
+    let crate_path = dir.path().join("source/crates/adapters/cli");
+    assert!(notes.contains(&format!("--path {} --locked", crate_path.display())), "{notes}");
+    assert_installed(&dir.path().join("root"), &[]);
 }

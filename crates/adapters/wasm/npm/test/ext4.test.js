@@ -75,6 +75,9 @@ test("lists, reads and describes what mke2fs has made", async () => {
   const bytes = noise(1_200_001);
   assert.deepEqual(Buffer.from(card.readFile("/d/noise")), bytes);
   assert.deepEqual(Buffer.from(card.read("/d/noise", 1_199_999, 99)), bytes.subarray(1_199_999));
+  const into = Buffer.alloc(100);
+  assert.equal(card.readInto("/d/noise", 1_199_950, into), 51);
+  assert.deepEqual(into.subarray(0, 51), bytes.subarray(1_199_950));
   assert.equal(card.sha256("/d/noise"), sha256(bytes));
   assert.equal(card.sha256(), seen);
   assert.equal(card.stat("/d/noise").size, bytes.length);
@@ -100,6 +103,8 @@ test("errors have codes", async () => {
   code(() => card.readlink("/d"), "EINVAL");
   code(() => card.read("/d/noise/x", 0, 1), "ENOTDIR");
   assert.throws(() => card.read("/hello.txt", -1, 1), RangeError);
+  assert.throws(() => card.readInto("/hello.txt", 0.5, new Uint8Array(1)), RangeError);
+  code(() => card.readInto("/d", 0, new Uint8Array(1)), "EISDIR");
   code(() => card.check(() => { card.list("/"); }), "EBUSY");
   assert.equal(card.check(() => false).stopped, true);
   code(() => card.sha256("/d/noise", () => false), "ECANCELED");
