@@ -121,6 +121,10 @@ fn many(files: usize) -> Vec<u8> {
     archive(&members, End::Blocks)
 }
 
+/// Longest time for a command that works: 0.2 s on a quiet machine. Its exit code says whether the
+/// signal ended it, so a busy machine decides nothing.
+const LATE: Duration = Duration::from_secs(20);
+
 /// Sends SIGINT as soon as the process handles it; returns whether it was ended by that.
 fn is_ended(arguments: &[&str]) -> bool {
     let mut child = binary();
@@ -141,7 +145,7 @@ fn is_ended(arguments: &[&str]) -> bool {
         && kill_process(Pid::from_child(&child), Signal::INT).is_ok();
     let output = child.wait_with_output().unwrap();
     let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stderr));
-    assert!(took < SOON, "{arguments:?} took {took:?}: {said}");
+    assert!(took < LATE, "{arguments:?} took {took:?}: {said}");
     let code = output.status.code();
     assert!(code == Some(0) || (sent && code == Some(130)), "{arguments:?}: {code:?}, {said}");
     code == Some(130)
