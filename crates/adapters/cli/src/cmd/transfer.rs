@@ -156,6 +156,10 @@ pub(crate) fn resize(args: &Resize) -> Result<()> {
     out.flush()
 }
 
+/// Names of files that would say that they are no plain archive.
+const OTHER_KINDS: [&str; 13] =
+    ["gz", "tgz", "xz", "txz", "zst", "tzst", "bz2", "lz4", "zip", "img", "qcow2", "vhdx", "vmdk"];
+
 /// Writes an archive.
 pub(crate) fn export(args: &Export) -> Result<()> {
     let whole = || Place { image: (&args.source).into(), path: b"/".to_vec() };
@@ -164,6 +168,15 @@ pub(crate) fn export(args: &Export) -> Result<()> {
     if !to_file && stdout().is_terminal() {
         let text = "an archive is not printed on a terminal; give -o FILE, or a pipe";
         return Err(Failure::Usage(text.into()));
+    }
+    let kind = args.output.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+    if to_file && OTHER_KINDS.contains(&kind) {
+        let text = format!(
+            "{}: export writes a plain tar archive; name it .tar, or write to a pipe: \
+             `syncline export IMAGE | gzip`",
+            args.output.display()
+        );
+        return Err(Failure::Usage(text));
     }
     let bounds = Bounds::reader(&place.image);
     let bounds = if to_file { bounds.makes(&args.output) } else { bounds };

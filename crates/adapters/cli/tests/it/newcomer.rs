@@ -207,3 +207,16 @@ fn an_image_is_named_as_e2fsprogs_and_ls_take_it() {
     let said = refused(2, &["ls", text(dir.path())]);
     assert!(said.contains("names no file of an image"), "{said}");
 }
+
+#[test]
+fn an_export_has_the_name_of_a_plain_archive() {
+    let Some(image) = image("an_export_has_the_name_of_a_plain_archive") else { return };
+    let dir = scratch();
+    for name in ["a.tar.gz", "a.tgz", "a.qcow2"] {
+        let to = dir.path().join(name);
+        let said = refused(2, &["export", text(image.path()), "-o", text(&to)]);
+        assert!(said.contains("export writes a plain tar archive; name it .tar"), "{said}");
+        assert!(!to.exists(), "{name}");
+    }
+    done(&["export", text(image.path()), "-o", text(&dir.path().join("a.tar"))]);
+}

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::members::{End, archive, member};
 use crate::support::{at, binary, done, run, scratch, text};
+use syncline_testkit::{Need, require};
 
 /// Longest time from the signal to the end: 0.2 s, and some for a busy machine.
 const SOON: Duration = Duration::from_millis(700);
@@ -199,4 +200,21 @@ fn a_resize_that_is_stopped_leaves_a_clean_volume() {
     let stopped = (0..4).filter(|_| is_ended(&["resize", "--minimum", &image])).count();
     assert!(done(&["check", &image]).contains("clean"), "stopped {stopped} times");
     assert!(run(&["cat", &format!("{image}:/b")]).out == bytes);
+}
+
+/// A server and a mount in the foreground end, and nothing stays mounted.
+#[test]
+fn the_first_signal_ends_a_server() {
+    let dir = scratch();
+    let path = |name: &str| text(&dir.path().join(name)).to_owned();
+    let (image, place) = (path("a.img"), path("mnt"));
+    done(&["mkfs", &image, "64M"]);
+    is_ended(&["serve", "--nfs", "0", &image]);
+    if require("the_first_signal_ends_a_server", &[Need::Fuse]) {
+        std::fs::create_dir(&place).unwrap();
+        is_ended(&["mount", "-f", &image, &place]);
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&place), "it stays mounted");
+    }
+    assert!(done(&["check", &image]).contains("clean"));
 }
