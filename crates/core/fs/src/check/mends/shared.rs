@@ -23,7 +23,9 @@ const COPIED_MAX: u64 = 256 << 20;
 impl Mender<'_, '_> {
     pub(super) fn mend_shared(&mut self) -> Step {
         let found = [k::BLOCK_TWICE, k::CLUSTER];
-        if !self.has(&found) {
+        // A finding names the last owner, and the others change: if one is refused, all stay.
+        let is_refused = self.refused.iter().any(|finding| super::is_of(finding, &found));
+        if is_refused || !self.has(&found) {
             return Ok(());
         }
         let mut room = COPIED_MAX >> self.c.geo.block_bits;
