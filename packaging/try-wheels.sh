@@ -89,8 +89,11 @@ for wheel in "$1"/syncline-*.whl; do
     tag=${tag%.whl}
     rm -rf "$work/wheel" "$work/image" "$work/arm"
     python3 -m zipfile -e "$wheel" "$work/wheel"
-    [ "$(basename "$wheel")" = "syncline-$version-cp39-abi3-$tag.whl" ]
-    [ "$(sed -n 's/^Tag: //p' "$work/wheel/syncline-$version.dist-info/WHEEL" | tr -d '\r')" = "cp39-abi3-$tag" ]
+    info=$work/wheel/syncline-$version.dist-info/WHEEL
+    if [ "$(basename "$wheel")" != "syncline-$version-cp39-abi3-$tag.whl" ] || ! grep -q "^Tag: cp39-abi3-$tag$" "$info"; then
+        say "$wheel: its name is not that of its version and tag" >&2
+        exit 1
+    fi
     libraries "$tag"
     if try "$tag"; then say "the wheel for $tag works"; else say "left out: the wheel for $tag, $why"; fi
 done
