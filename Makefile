@@ -6,10 +6,10 @@
 # make bench      every workload on the simulated device
 # make figures    runs named in RUNS (`cargo xtask figures` lists them) are measured, stored and filled into the documents
 # make install    programs, mount helpers, units, man pages, completions and C library below PREFIX (default /usr/local), in DESTDIR
-# make dist       Debian packages, tarball, static programs, Windows program, wheel, SBOM and SHA256SUMS in target/dist
-# make wheel      the Python package alone
+# make dist       Debian packages, tarball, static programs, Windows program, wheels, SBOM and SHA256SUMS in target/dist
+# make wheel      the Python package alone, for this machine
 # make web        the page in target/web, static files that open ext4 images in a browser; the npm package in target/npm
-# make test-dist  (root, Debian) the packages in clean chroots of Debian 11 and 12: installed, used, purged; lintian; static and Windows programs
+# make test-dist  (root, Debian) the packages in clean chroots of Debian 11 and 12: installed, used, purged; lintian; wheels, static and Windows programs
 # make deps       what the tests need from the system: installed as root on Debian, else named; `make test` begins with it
 # make clean      removes all builds
 #
@@ -68,7 +68,7 @@ dist: cargo
 
 wheel: cargo
 	@mkdir -p target/dist
-	@sh packaging/wheel.sh target/dist
+	@sh packaging/wheel.sh target/dist "$$(uname -m)-gnu"
 
 web: cargo
 	@sh packaging/web.sh

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is published, in target/dist: Debian packages, a tarball, static programs, the program for Windows, a wheel,
+# Builds what is published, in target/dist: Debian packages, a tarball, static programs, the program for Windows, wheels,
 # an SBOM and SHA256SUMS.
 #
 # Built with zig's linker the programs run with the glibc of Debian 11 and later. Where the tools cannot be had
@@ -49,7 +49,7 @@ if command -v dpkg-deb >/dev/null 2>&1; then
 else
     say "no dpkg-deb: no Debian packages"
 fi
-sh packaging/wheel.sh "$dist" || say "no wheel: maturin is not to be had" >&2
+if tools; then sh packaging/wheel.sh "$dist"; else say "no wheels: maturin and zig are not to be had" >&2; fi
 sh packaging/static.sh "$dist"
 sh packaging/windows.sh "$dist"
 cargo run --quiet -p xtask -- sbom syncline-cli syncline-lab syncline-preload syncline-c syncline-sqlite syncline-py \

@@ -53,7 +53,7 @@ for suite in $suites; do
     [ -e "$root/etc/mtab" ] || ln -s ../proc/self/mounts "$root/etc/mtab"
     mkdir "$root/packages"
     cp "$dist"/*.deb "$dist"/*.tar.xz "$root/packages/"
-    [ "$suite" != bookworm ] || cp "$dist"/*.whl "$root/packages/" 2>/dev/null || say "no wheel to try"
+    [ "$suite" != bookworm ] || cp "$dist"/*-manylinux*_"$(uname -m)".whl "$root/packages/" 2>/dev/null || say "no wheel to try"
     cp packaging/try-packages.sh "$root/packages/try.sh"
     cp packaging/try-documents.sh packaging/try-python.py docs/LIBRARIES.md "$root/packages/"
     chmod -R a+rX "$root/packages"
@@ -72,5 +72,6 @@ done
 trap - EXIT
 rm -rf "$copy"
 sh packaging/try-static.sh "$dist"
+sh packaging/try-wheels.sh "$dist"
 sh packaging/try-windows.sh "$dist"
 echo "$passed passed, 0 failed"
