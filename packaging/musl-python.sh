@@ -8,15 +8,18 @@ cd "$(dirname "$0")/.."
 command -v musl-gcc >/dev/null || { say "musl-gcc is missing; install it: apt-get install musl-tools" >&2; exit 1; }
 root=$(pwd)/target/musl-python
 rm -rf "$root"
-mkdir -p "$root/lists/partial"
+mkdir -p "$root/lists/partial" "$root/sources"
 cd "$root"
-echo "deb-src http://deb.debian.org/debian bookworm main" >sources.list
+# Where this machine has its packages from, there is their source.
+for list in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    [ ! -f "$list" ] || sed 's/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$list" >"sources/${list##*/}"
+done
 apt() {
-    apt-get -qq -o Dir::Etc::sourcelist="$root/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+    apt-get -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$root/sources" \
         -o Dir::State::lists="$root/lists" "$@" 2>log || { say "the source of Python cannot be had:" >&2; tail -n 3 log >&2; exit 1; }
 }
 apt update
-apt source --download-only python3.11
+apt source --download-only --tar-only python3.11
 tar -xzf python3.11_*.orig.tar.gz --strip-components=1
 rm -rf lists python3.11_*
 {
