@@ -84,7 +84,15 @@ pub(super) fn find(view: &View, store: &Store, used: &[u8], room: &mut Room) -> 
 
 impl Scan<'_> {
     fn mark(&mut self, start: u64, len: u64) {
-        for block in start..start.saturating_add(len).min(self.view.geo.blocks_count) {
+        let end = start.saturating_add(len).min(self.view.geo.blocks_count);
+        if start >= end {
+            return;
+        }
+        let (first, last) = (start.next_multiple_of(8).min(end), end / 8 * 8);
+        if let Some(bytes) = self.known.get_mut((first / 8) as usize..(last / 8) as usize) {
+            bytes.fill(0xff);
+        }
+        for block in (start..first).chain(last.max(first)..end) {
             if let Some(byte) = self.known.get_mut((block / 8) as usize) {
                 *byte |= 1 << (block % 8);
             }
@@ -131,6 +139,8 @@ impl Scan<'_> {
     /// Nodes in blocks that are in use and that no inode has.
     fn tops(&self) -> Result<Vec<Top>> {
         let geo = &self.view.geo;
+        // Trees that share no blocks map no more. So the work has a bound.
+        let mut left = 2 * geo.blocks_count;
         let (mut tops, mut children) = (Vec::new(), BTreeSet::new());
         for group in 0..geo.group_count {
             let desc = group_desc(self.store, group)?;
@@ -143,7 +153,7 @@ impl Scan<'_> {
                     continue;
                 }
                 let Ok(bytes) = self.view.block(block) else { continue };
-                tops.extend(self.top(block, &bytes, &mut children));
+                tops.extend(self.top(block, &bytes, &mut children, &mut left));
             }
         }
         tops.retain(|top| !children.contains(&(top.block, top.depth)));
@@ -151,11 +161,18 @@ impl Scan<'_> {
     }
 
     /// The node in a block, if it is one and maps nothing that an inode has.
-    fn top(&self, block: u64, bytes: &[u8], children: &mut BTreeSet<(u64, u16)>) -> Option<Top> {
+    fn top(
+        &self,
+        block: u64,
+        bytes: &[u8],
+        children: &mut BTreeSet<(u64, u16)>,
+        left: &mut u64,
+    ) -> Option<Top> {
         let limits = NodeLimits { depth: None, ..NodeLimits::root(&self.view.geo) };
         let node = Node::parse(bytes, &limits).ok().filter(|node| !node.is_empty())?;
         let below: Vec<_> = node.indexes().filter(|_| node.depth() > 0).collect();
         let extents: Vec<_> = node.extents().filter(|_| node.depth() == 0).collect();
+        *left = left.checked_sub(extents.iter().map(|extent| u64::from(extent.len)).sum())?;
         let is_foreign = |start: u64, len: u64| (start..start + len).any(|nr| self.is_known(nr));
         let has_foreign = below.iter().any(|index| is_foreign(index.leaf, 1))
             || extents.iter().any(|extent| is_foreign(extent.start, extent.len.into()));
