@@ -44,6 +44,7 @@ kinds! { true:
     ORPHAN_PENDING, "orphan-pending", "delete or truncate the inode";
     ORPHAN_FILE, "orphan-file-corrupt", "write a new orphan file";
     ORPHAN_NO_FILE, "orphan-present-without-file", "clear the flag";
+    STRAY_NUMBER, "superblock-names-file", "clear the number";
     // Inodes.
     INODE_CSUM, "inode-checksum", "write a new checksum";
     DTIME_MISSING, "deletion-time-missing", "set a deletion time";

@@ -39,6 +39,7 @@ impl Checker<'_> {
                 let what = "orphan_present is set, and there is no orphan file";
                 self.note(kinds::ORPHAN_NO_FILE, At::NOWHERE, what);
             }
+            self.check_stray(self.sb.s_orphan_file_inum, "orphan_file");
             return Ok(());
         }
         let ino = self.sb.s_orphan_file_inum;

@@ -85,6 +85,9 @@ impl Usage {
 
 impl Checker<'_> {
     pub(super) fn check_quota(&mut self) -> Step {
+        if !self.ro_compat(RoCompatFeatures::QUOTA) {
+            self.quota_inodes().into_iter().for_each(|ino| self.check_stray(ino, "quota"));
+        }
         for (kind, ino) in (0..).zip(self.quota_inodes()) {
             let Some(found) = self.usage.of(kind).cloned() else { continue };
             let said = match self.files.get(&ino).cloned() {

@@ -141,6 +141,16 @@ impl Checker<'_> {
         NO_QUOTA.contains(&ino)
     }
 
+    /// A number in the superblock without its feature: e2fsck takes the file that has it for one of
+    /// the file system, and clears it.
+    pub(super) fn check_stray(&mut self, ino: u32, feature: &str) {
+        let is_file = ino >= self.geo.first_ino && ino <= self.geo.inodes_count;
+        if is_file && self.inodes.get(&self.geo, ino).links > 0 {
+            let what = format!("the superblock names it, and does not have {feature}");
+            self.note(kinds::STRAY_NUMBER, At::ino(ino), what);
+        }
+    }
+
     /// The superblock's numbers of quota inodes.
     pub(super) fn check_quota_inodes(&mut self) {
         for ino in self.quota_inodes() {

@@ -79,8 +79,9 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     word(
         "undelete",
         "As `rescue`. In addition the directory `/.rescue` has the inodes that no directory names, \
-         and the deleted files whose inode is in the journal and whose blocks are unused. The \
-         mount reads all inodes and directories first.",
+         the deleted files whose inode is in the journal and whose blocks are unused, and files \
+         without an inode (`extents-#BLOCK`), if nodes of their extent trees are left. The mount \
+         reads all inodes and directories first.",
         |o| o.set_rescue(Rescue::All),
         |o| on(o.rescue == Some(Rescue::All)),
     ),

@@ -229,3 +229,24 @@ fn an_error_of_an_earlier_mount_is_forgotten() {
         assert_eq!(after[1024 + 0x3a], 1, "the file system is clean and has no errors");
     }
 }
+
+#[test]
+fn a_file_that_the_superblock_names_without_the_feature_is_kept() {
+    let test = "a_file_that_the_superblock_names_without_the_feature_is_kept";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    // Numbers of the quotas of users and of projects, and of the orphan file.
+    for at in [0x240, 0x26c, 0x280] {
+        let image = empty(POINTERS);
+        let source = file(2);
+        let _ = debugfs(image.path(), &format!("write {} f\n", source.path().display()));
+        let mut bytes = image.bytes();
+        bytes[1024 + at..][..4].copy_from_slice(&12_u32.to_le_bytes());
+        fs::write(image.path(), &bytes).expect("scratch space");
+        assert!(e2fsck_clean(image.path()).is_err(), "e2fsck takes the file for its own");
+        let before = files_of(image.path());
+        repaired(&image, &format!("byte {at:#x}"));
+        assert!(files_of(image.path()) == before && before.contains_key("f"), "byte {at:#x}");
+    }
+}

@@ -159,8 +159,9 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Seeds of rare damage: a directory whose first extent is far behind the others, a file of two
-/// kinds with a wrong size of its extra fields, and a directory with two names.
-const RARE: [u64; 3] = [6195, 54_404, 58_359];
+/// kinds with a wrong size of its extra fields, a directory with two names, and numbers of files in
+/// the superblock without their features.
+const RARE: [u64; 4] = [6195, 54_404, 58_359, 503_647];
 
 /// Seeds to run.
 fn seeds() -> Vec<u64> {

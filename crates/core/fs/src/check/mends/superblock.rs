@@ -15,6 +15,9 @@ use crate::check::kinds::{self as k, Kind};
 /// Offset of `s_checksum`.
 pub(super) const CHECKSUM_AT: usize = 0x3fc;
 
+/// Offsets of the numbers of quota inodes, by user, group and project, and of the orphan file.
+const NUMBERS_AT: [usize; 4] = [0x240, 0x244, 0x26c, 0x280];
+
 /// Notices that are mended, as e2fsck does.
 pub(super) const NOTICES: [Kind; 3] = [k::JOURNAL_PENDING, k::ERROR_RECORDED, k::ORPHAN_PRESENT];
 
@@ -66,6 +69,15 @@ impl Mender<'_, '_> {
             if self.has(&[kind]) {
                 self.change_super(|sb| or32(sb, 0x64, feature.bits()))?;
             }
+        }
+        for finding in self.found(&[k::STRAY_NUMBER]) {
+            self.change_super(|sb| {
+                for at in NUMBERS_AT {
+                    if finding.inode == Some(le32(sb, at)) {
+                        put_le32(sb, at, 0);
+                    }
+                }
+            })?;
         }
         if self.has(&[k::ORPHAN_NO_FILE]) {
             let bits = RoCompatFeatures::ORPHAN_PRESENT.bits();
