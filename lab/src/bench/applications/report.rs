@@ -13,7 +13,7 @@ pub fn applications_json(runs: &[AppRun]) -> String {
     format!("{document:#}\n")
 }
 
-/// What the columns are, for pages.
+/// Meanings of the columns, for pages.
 pub const APPLICATIONS_COLUMNS: &str = "run s: cpu, network and storage after each other. \
      storage %: its share of the run. busy s: time in which the device worked. sq and rn: \
      sequential and random bytes, written (W) and read (R), as in the paper's table 4. pages, \

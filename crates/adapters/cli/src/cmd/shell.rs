@@ -115,7 +115,7 @@ impl Shell {
         }
     }
 
-    /// Whether another line is read after one that ended so.
+    /// True if another line is read after one that ended so.
     fn goes_on(&self, done: Result<bool>) -> Result<bool> {
         match done {
             Ok(more) => return Ok(more),

@@ -15,7 +15,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
 
-/// What was typed.
+/// A line as it was typed, or the reason why there is none.
 pub(super) enum Typed {
     Line(String),
     /// Ctrl-C.

@@ -162,7 +162,7 @@ fn sources(dir: &Path) -> String {
     format!("{}:{}", dir.join("bin").display(), std::env::var("PATH").unwrap())
 }
 
-/// What a recipe installed works, and has all that a package needs.
+/// The files that a recipe installed work, and are all that a package needs.
 fn assert_installed(root: &Path, files: &[&str]) {
     let version = Command::new(root.join("usr/bin/syncline")).arg("--version").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), format!("syncline {VERSION}"));
@@ -227,7 +227,7 @@ for step in prepare build check package; do $step; done
     );
 }
 
-/// What OpenWrt's build system defines, as far as the recipe uses it.
+/// Definitions of OpenWrt's build system, as far as the recipe uses them.
 const OPENWRT: [(&str, &str); 3] = [
     (
         "rules.mk",

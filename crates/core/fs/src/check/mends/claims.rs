@@ -41,7 +41,7 @@ struct Kept {
 }
 
 impl Mender<'_, '_> {
-    /// What each inode has to give up: that of the lowest inodes, about `most` clusters.
+    /// Clusters that each inode has to give up: those of the lowest inodes, about `most`.
     pub(super) fn claims(&mut self, most: u64) -> Step<BTreeMap<u32, Claim>> {
         let mut kept = Kept {
             data: BlockMarks::new(&self.c.geo, self.c.cluster_bits),
