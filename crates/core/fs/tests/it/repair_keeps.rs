@@ -5,11 +5,12 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin};
-use syncline_fs::repair::Plan;
+use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_testkit::{
     ImageSpec, Need, TempImage, debugfs, e2fsck_clean, files_of, mkfs, require,
 };
+
+use crate::repair_kinds::repaired;
 
 const EXTENTS: &str = "metadata_csum,64bit";
 const POINTERS: &str = "^metadata_csum,^64bit,^extent";
@@ -30,20 +31,6 @@ fn file(blocks: u32) -> tempfile::NamedTempFile {
     let bytes: Vec<u8> = (0..blocks * 256).flat_map(|nr| (nr + 1).to_le_bytes()).collect();
     fs::write(file.path(), bytes).expect("scratch space");
     file
-}
-
-fn repaired(image: &TempImage, what: &str) {
-    let bytes = image.bytes();
-    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
-    let plan = Plan::new(&dev, &mut |_| true).expect("it can be planned");
-    assert!(plan.after.is_clean(), "{what}: left {:?}", plan.after.findings);
-    plan.apply(&*dev).expect("memory");
-    let again = Plan::new(&dev, &mut |_| true).expect("it can be planned");
-    assert!(again.changes.is_empty(), "{what}: a second repair changes something");
-    let mut mended = vec![0; bytes.len()];
-    dev.read(0, &mut mended, Origin::new(Kind::Metadata, true)).expect("memory");
-    fs::write(image.path(), mended).expect("scratch space");
-    e2fsck_clean(image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
 }
 
 /// Our repair keeps the names and bytes that e2fsck's keeps, and no others.
