@@ -95,13 +95,7 @@ pub fn on_device<T>(
     fill: impl FnOnce(&NewTree) -> Result<T>,
 ) -> Result<(T, Built)> {
     let failed = |err: FsError| match err {
-        FsError::NoSpace => {
-            let text = match size {
-                Size::Bytes(_) => "the tree does not fit; raise --size",
-                _ => "the tree is too large for a size that is not given; give --size",
-            };
-            ImageError::Failed(text.into()).at(path.display())
-        }
+        FsError::NoSpace => full().at(path.display()),
         err => crate::mkfs::failed(err, path),
     };
     let options = new.tree_options(size);
@@ -128,10 +122,16 @@ struct NewFile {
     path: Vec<u8>,
 }
 
+/// Nothing can be deleted in an image that is not complete: another one can be larger.
+fn full() -> ImageError {
+    ImageError::Final("no space left in an image of this size; give a larger --size".into())
+}
+
 fn at(path: &[u8]) -> impl Fn(FsError) -> ImageError + '_ {
     // There is nothing to recover in an image that is not complete.
     move |err| match err {
         FsError::Io(_) => crate::mkfs::failed(err, &platform::path_of(path)),
+        FsError::NoSpace => full().at(path.escape_ascii()),
         err => ImageError::from(err).at(path.escape_ascii()),
     }
 }

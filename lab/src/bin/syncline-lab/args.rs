@@ -102,13 +102,14 @@ pub struct Devices {
 /// latencies, and the years until the profile's rated_cycles if the trace repeats.
 /// Example: syncline-lab lifetime --trace mail.trace --device sd-2012 --size 16G --per-day 20
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["trace", "watch"]))]
 pub struct Lifetime {
     /// A block trace.
-    #[arg(long, value_name = "FILE", required_unless_present = "watch")]
+    #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Record the requests to this block device for a time (10m, 1h) instead. Needs root. --size
     /// defaults to the size of the device.
-    #[arg(long, value_names = ["BLOCKDEV", "TIME"], num_args = 2, conflicts_with = "trace")]
+    #[arg(long, value_names = ["BLOCKDEV", "TIME"], num_args = 2)]
     pub watch: Option<Vec<std::ffi::OsString>>,
     /// Device profile, with overrides: nexus7-emmc, sd-2012:log_blocks=4, ./card.toml.
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]

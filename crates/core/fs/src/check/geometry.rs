@@ -41,7 +41,7 @@ fn sizes(sb: &Superblock, strict: bool) -> Refused<Sizes> {
 }
 
 /// Number of groups.
-fn groups(sb: &Superblock, sizes: &Sizes) -> Refused<u32> {
+fn groups(sb: &Superblock, sizes: &Sizes, strict: bool) -> Refused<u32> {
     let (bpg, ipg, bits) = (sb.s_blocks_per_group, sb.s_inodes_per_group, 8 * sizes.block as u32);
     let most = u64::from(GROUP_BLOCKS_MAX.max(bits)) << sizes.cluster_bits;
     let of_clusters = u64::from(sb.s_clusters_per_group) << sizes.cluster_bits;
@@ -59,7 +59,8 @@ fn groups(sb: &Superblock, sizes: &Sizes) -> Refused<u32> {
     let Some(count) = u32::try_from(groups).ok().filter(|n| *n < u32::MAX - 1024) else {
         return Err(format!("{groups} groups are too many"));
     };
-    if u64::from(count) * u64::from(ipg) != u64::from(sb.s_inodes_count) {
+    let inodes = count.checked_mul(ipg);
+    if inodes.is_none() || strict && inodes != Some(sb.s_inodes_count) {
         return Err(format!("{} inodes are not {count} groups of {ipg}", sb.s_inodes_count));
     }
     Ok(count)
@@ -69,7 +70,7 @@ fn groups(sb: &Superblock, sizes: &Sizes) -> Refused<u32> {
 /// and if it is strict, what e2fsck looks for a backup for.
 pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)> {
     let sizes = sizes(sb, strict)?;
-    let group_count = groups(sb, &sizes)?;
+    let group_count = groups(sb, &sizes, strict)?;
     let inodes_per_block = (sizes.block / sizes.inode) as u32;
     let desc_per_block = (sizes.block / sizes.desc) as u32;
     let gdt_blocks = group_count.div_ceil(desc_per_block);
@@ -89,7 +90,7 @@ pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)
         cluster_bits: sizes.cluster_bits,
         blocks_per_group: sb.s_blocks_per_group,
         inodes_per_group: sb.s_inodes_per_group,
-        inodes_count: sb.s_inodes_count,
+        inodes_count: group_count * sb.s_inodes_per_group,
         inode_size: sizes.inode,
         inodes_per_block,
         itable_blocks: sb.s_inodes_per_group.div_ceil(inodes_per_block),
@@ -134,6 +135,9 @@ pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
     let ipg = geo.inodes_per_group;
     let fits = ipg >= geo.inodes_per_block && ipg <= most;
     rule(fits, format!("{ipg} inodes per group are out of range"));
+    let inodes = sb.s_inodes_count;
+    let what = format!("{inodes} inodes are not {} groups of {ipg}", geo.group_count);
+    rule(inodes == geo.inodes_count, what);
     let kept = sb.s_r_blocks_count;
     rule(kept <= geo.blocks_count / 2, format!("{kept} reserved blocks are too many"));
     let desc = sb.s_desc_size;

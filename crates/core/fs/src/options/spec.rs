@@ -191,7 +191,18 @@ pub fn apply<T>(table: &[OptionSpec<T>], target: &mut T, item: &str) -> Option<R
         None => (item, None),
     };
     let row = table.iter().find(|row| row.name == name)?;
-    Some(row.form.apply(target, item, value))
+    let done = row.form.apply(target, item, value);
+    // `sync=packed` is meant for `log=packed`.
+    let other = table.iter().find(|row| match (&row.form, value) {
+        (Form::Choice(words), Some(value)) => words.iter().any(|(word, _)| *word == value),
+        _ => false,
+    });
+    Some(match (done, &row.form, other, value) {
+        (Err(FsError::Invalid(text)), Form::Choice(_), Some(other), Some(value)) => {
+            Err(FsError::invalid(format!("{text}, or `{}={value}`", other.name)))
+        }
+        (done, ..) => done,
+    })
 }
 
 /// The error for an option that no table has; names the nearest of `names`, if one is near: every

@@ -47,6 +47,8 @@ fn parses_linux_names() {
 fn refuses_with_the_nearest_name() {
     let err = MountOptions::parse("noatmie").unwrap_err().to_string();
     assert!(err.contains("`noatime`"), "{err}");
+    let err = MountOptions::parse("sync=packed").unwrap_err().to_string();
+    assert!(err.ends_with("periodic, or `log=packed`"), "{err}");
     assert!(MountOptions::parse("commit=0").is_err());
     assert!(MountOptions::parse("commit").is_err());
     assert!(MountOptions::parse("cache=4").is_err());

@@ -40,7 +40,10 @@ impl Mender<'_, '_> {
             return Ok(());
         }
         if !self.c.compat(CompatFeatures::HAS_JOURNAL) {
-            return self.change_super(|sb| clear_bits(sb, 0x60, IncompatFeatures::RECOVER.bits()));
+            return self.change_super(|sb| {
+                clear_bits(sb, 0x60, IncompatFeatures::RECOVER.bits());
+                put_le32(sb, 0xe0, 0);
+            });
         }
         if self.restore_journal_inode(ino)? {
             return Ok(());
@@ -54,13 +57,14 @@ impl Mender<'_, '_> {
         let Some(block) = runs.map(0).filter(|block| self.is_own(*block)) else { return Ok(()) };
         let Some(mut bytes) = self.view(block)? else { return Ok(()) };
         if let Ok(sb) = JournalSuperblock::decode(&bytes) {
-            if !sb.s_feature_incompat.unknown().is_empty() || sb.s_feature_ro_compat != 0 {
-                return Ok(());
-            }
-            if be32(&bytes, 0x40) > 1 && sb.verify_checksum(&bytes).is_ok() {
-                // Fields of version 2 that are none; the log stays.
-                bytes[LATER].fill(0);
-                self.put(block, bytes);
+            if be32(&bytes, 0x40) > 1 {
+                if sb.verify_checksum(&bytes).is_ok() {
+                    // Fields of version 2 that are none; the log stays.
+                    bytes[LATER].fill(0);
+                    self.put(block, bytes);
+                    return Ok(());
+                }
+            } else if !sb.s_feature_incompat.unknown().is_empty() || sb.s_feature_ro_compat != 0 {
                 return Ok(());
             }
         }

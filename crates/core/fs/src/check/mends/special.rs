@@ -1,5 +1,6 @@
 //! Reserved inodes, the root directory, and the MMP block.
 
+use syncline_ondisk::RoCompatFeatures;
 use syncline_ondisk::bytes::{put_le16, put_le32};
 use syncline_ondisk::inode::S_IFREG;
 use syncline_ondisk::mmp::{MMP_SEQ_CLEAN, Mmp};
@@ -46,7 +47,7 @@ impl Mender<'_, '_> {
                 }
                 continue;
             };
-            if quotas.contains(&ino) {
+            if quotas.contains(&ino) && self.c.ro_compat(RoCompatFeatures::QUOTA) {
                 self.change(ino, |slot| put_le16(slot, 0, S_IFREG))?;
             } else {
                 self.change(ino, |slot| slot.fill(0))?;
