@@ -203,7 +203,7 @@ test("the keyboard leads everywhere", async () => {
 
 test("nothing overlaps or is cut, wide and narrow", async () => {
   await show("text");
-  for (const [width, height] of [[1280, 860], [390, 800]]) {
+  for (const [width, height] of [[1280, 860], [768, 900], [390, 800]]) {
     const metrics = { width, height, deviceScaleFactor: 1, mobile: false };
     await page.send("Emulation.setDeviceMetricsOverride", metrics);
     const outside = await page.value(

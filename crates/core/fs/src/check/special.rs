@@ -93,14 +93,7 @@ impl Checker<'_> {
     /// Blocks that cannot be used.
     fn check_bad_blocks(&mut self, raw: &Inode) -> Step {
         let at = At::ino(BAD_INO);
-        let low = |value: u32| value & 0xffff;
-        if raw.i_mode != 0
-            || low(raw.i_uid) != 0
-            || low(raw.i_gid) != 0
-            || raw.i_links_count != 0
-            || raw.i_file_acl & u64::from(u32::MAX) != 0
-            || raw.has_flag(flags::INLINE_DATA)
-        {
+        if has_fields_of_a_file(raw) {
             self.note(kinds::BAD_BLOCKS, at, "the inode of bad blocks has fields of a file");
         }
         self.walk_blocks(BAD_INO, raw, Keeps::Nothing)?;
@@ -160,4 +153,13 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// True if an inode is no list of blocks that cannot be used.
+pub(super) fn has_fields_of_a_file(raw: &Inode) -> bool {
+    raw.i_mode != 0
+        || (raw.i_uid | raw.i_gid) & 0xffff != 0
+        || raw.i_links_count != 0
+        || raw.i_file_acl & u64::from(u32::MAX) != 0
+        || raw.has_flag(flags::INLINE_DATA)
 }

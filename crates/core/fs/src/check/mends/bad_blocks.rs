@@ -8,7 +8,7 @@ use syncline_ondisk::inode::I_BLOCK_OFFSET;
 use super::Mender;
 use crate::check::Step;
 use crate::check::kinds as k;
-use crate::check::special::BAD_INO;
+use crate::check::special::{BAD_INO, has_fields_of_a_file};
 
 impl Mender<'_, '_> {
     /// True if the list was dropped: then nothing else that was found counts.
@@ -22,11 +22,7 @@ impl Mender<'_, '_> {
         if !self.has(&[k::BAD_BLOCKS]) {
             return Ok(false);
         }
-        let is_file = raw.i_mode != 0
-            || (raw.i_uid | raw.i_gid) & 0xffff != 0
-            || raw.i_links_count != 0
-            || raw.i_file_acl != 0;
-        if is_file {
+        if has_fields_of_a_file(&raw) {
             self.change(BAD_INO, |slot| slot.fill(0))?;
             return Ok(true);
         }

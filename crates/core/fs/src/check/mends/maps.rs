@@ -132,7 +132,8 @@ impl Mender<'_, '_> {
         if raw.is_dir() && self.c.cluster_bits == 0 {
             without_gaps(&mut extents);
         }
-        let mut extents = in_order(extents, raw.i_size.div_ceil(self.c.geo.block_size as u64));
+        let blocks = raw.i_size.div_ceil(self.c.geo.block_size as u64);
+        let mut extents = in_order(extents, blocks, self.c.cluster_bits);
         if raw.is_dir() {
             extents.iter_mut().for_each(|extent| extent.unwritten = false);
             if !self.close_holes(ino, raw, &mut extents)? {
@@ -284,8 +285,9 @@ fn without_gaps(extents: &mut [Extent]) {
 
 /// Extents that go up and do not overlap: the longest chain of them that is in order, and of the
 /// others those that fit between and begin below `blocks`, the blocks of the file. Of chains of
-/// one length it takes the one with more extents in the file.
-fn in_order(extents: Vec<Extent>, blocks: u64) -> Vec<Extent> {
+/// one length it takes the one with more extents in the file. One between others of its cluster
+/// lies where they do, or it is not the file's there.
+fn in_order(extents: Vec<Extent>, blocks: u64, cluster_bits: u32) -> Vec<Extent> {
     let end = |extent: &Extent| u64::from(extent.block) + u64::from(extent.len);
     if extents.is_sorted_by(|one, next| end(one) <= next.block.into()) {
         return extents;
@@ -315,12 +317,21 @@ fn in_order(extents: Vec<Extent>, blocks: u64) -> Vec<Extent> {
         kept.extend(extents.get(at).map(|extent| (extent.block, *extent)));
         next = before.get(at).copied().flatten();
     }
+    let cluster = |block: u64| block >> cluster_bits;
+    let shift = |extent: &Extent| extent.start.wrapping_sub(extent.block.into());
     for extent in extents {
-        let below = kept.range(..=extent.block).next_back().map_or(0, |(_, one)| end(one));
-        let above =
-            kept.range(extent.block..).next().map_or(u64::MAX, |(block, _)| (*block).into());
-        let fits = below <= extent.block.into() && end(&extent) <= above;
-        if fits && u64::from(extent.block) < blocks {
+        let below = kept.range(..=extent.block).next_back().map(|(_, one)| one);
+        let above = kept.range(extent.block..).next().map(|(_, one)| one);
+        let (from, to) = (u64::from(extent.block), end(&extent));
+        let is_behind = below.is_none_or(|one| {
+            let is_apart = cluster(end(one).saturating_sub(1)) < cluster(from);
+            end(one) <= from && (is_apart || shift(one) == shift(&extent))
+        });
+        let is_before = above.is_none_or(|one| {
+            let is_apart = cluster(to.saturating_sub(1)) < cluster(one.block.into());
+            to <= one.block.into() && (is_apart || shift(one) == shift(&extent))
+        });
+        if is_behind && is_before && from < blocks {
             kept.insert(extent.block, extent);
         }
     }
