@@ -39,6 +39,8 @@ class raises:
 def test_disks_in_the_files_of_other_programs(image, tmp_path, isolate):
     with Volume(image) as volume:
         volume.write_bytes("/motd", b"hello")
+        assert volume.write_text("/text", "ü\r\n") == 3 and volume.read_bytes("/text") == b"\xc3\xbc\r\n"
+        assert volume.read_text("/text") == "ü\n" and volume.read_text("/text", "latin-1") == "Ã¼\n"
     top, packed = tmp_path / "top.qcow2", tmp_path / "card.img.gz"
     packed.write_bytes(gzip.compress(image.read_bytes(), 1))
     with Volume(packed, "r") as volume:

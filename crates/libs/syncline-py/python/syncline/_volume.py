@@ -587,6 +587,16 @@ class Volume:
                 done += count
             return done
 
+    def read_text(self, path: Path, encoding: Optional[str] = None) -> str:
+        """Contents of a file, as text."""
+        with self.open(path, encoding=encoding) as file:
+            return file.read()
+
+    def write_text(self, path: Path, data: str, encoding: Optional[str] = None) -> int:
+        """Replaces the contents of a file; its lines end as in `data`."""
+        with self.open(path, "w", encoding=encoding, newline="") as file:
+            return file.write(data)
+
     def listdir(self, path: Path = "/") -> List[str]:
         """Names of a directory, as `os.listdir`."""
         return [os.fsdecode(name) for name, _, _ in self._disk().list(_bytes(path))]
