@@ -173,8 +173,8 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// Seeds of rare damage: a directory whose first extent is far behind the others, a file of two
 /// kinds with a wrong size of its extra fields, a directory with two names, numbers of files in the
 /// superblock without their features, a wrong number of inodes, fields of version 2 in the journal
-/// that are none, a journal and quotas without their features, inline data of the list of bad blocks,
-/// and an extent beside those of another cluster.
+/// that are none, a journal and quotas without their features, inline data of the list of bad
+/// blocks, and an extent beside those of another cluster.
 const RARE: [u64; 9] = [6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954];
 
 /// Seeds to run.
