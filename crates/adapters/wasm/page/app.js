@@ -286,6 +286,7 @@ const lab = () => import("./lab.js");
 
 function showPart(name) {
   select(PARTS, name);
+  say("");
   if (name !== "image") lab().catch(failed);
 }
 
