@@ -1,7 +1,7 @@
 //! Repairs of images with random damage: each ends, e2fsck finds nothing where ours does not, what
 //! is left e2fsck leaves too, and a second repair changes nothing.
 //!
-//! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first 60 and those below.
+//! `SYNCLINE_REPAIR_SEEDS=FROM..TO` runs other seeds than the first and those below.
 //! `SYNCLINE_REPAIR_DUMP=DIR` keeps the damaged images there.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,45 @@ use syncline_testkit::{
     ImageSpec, Need, TempImage, debugfs, e2fsck_clean, files_in_time, mkfs, require,
 };
 
-const SIZE: u64 = 8 << 20;
-const BLOCK: usize = 1024;
-const FEATURES: [&str; 6] = [
-    "metadata_csum,64bit",
-    "^metadata_csum,^64bit,^extent,uninit_bg",
-    "metadata_csum,inline_data,^has_journal",
-    "^metadata_csum,^uninit_bg,^flex_bg,^resize_inode",
-    "metadata_csum,bigalloc,64bit",
-    "^metadata_csum,quota,large_dir,ea_inode",
+/// A file system to be damaged.
+#[derive(Clone, Copy)]
+struct Shape {
+    features: &'static str,
+    size_bytes: u64,
+    block_bytes: u32,
+    group_blocks: Option<u32>,
+    inode_bytes: u32,
+}
+
+const fn small(features: &'static str) -> Shape {
+    Shape { features, size_bytes: 8 << 20, block_bytes: 1024, group_blocks: None, inode_bytes: 256 }
+}
+
+/// One group of 1 KiB blocks.
+const SMALL: [Shape; 6] = [
+    small("metadata_csum,64bit"),
+    small("^metadata_csum,^64bit,^extent,uninit_bg"),
+    small("metadata_csum,inline_data,^has_journal"),
+    small("^metadata_csum,^uninit_bg,^flex_bg,^resize_inode"),
+    small("metadata_csum,bigalloc,64bit"),
+    small("^metadata_csum,quota,large_dir,ea_inode"),
+];
+
+const fn wide(features: &'static str, block_bytes: u32, inode_bytes: u32) -> Shape {
+    let group_blocks = Some(2048);
+    Shape { features, size_bytes: 16 << 20, block_bytes, group_blocks, inode_bytes }
+}
+
+/// Several groups, with backups, and other sizes of blocks and inodes.
+const WIDE: [Shape; 8] = [
+    wide("metadata_csum,64bit", 1024, 256),
+    wide("metadata_csum,meta_bg,^resize_inode", 1024, 256),
+    wide("^metadata_csum,sparse_super2,^resize_inode", 1024, 128),
+    wide("metadata_csum,inline_data,ea_inode,quota,project,orphan_file", 2048, 512),
+    wide("^metadata_csum,^64bit,^extent,^flex_bg,mmp", 2048, 128),
+    wide("metadata_csum,metadata_csum_seed,encrypt,verity,casefold", 4096, 1024),
+    wide("^metadata_csum,^64bit,^has_journal,^extent,^sparse_super,^resize_inode", 4096, 128),
+    wide("metadata_csum,bigalloc,64bit,inline_data", 4096, 256),
 ];
 /// Commands of debugfs, for the image afterwards.
 const MORE: &str = "ea_set /wide/name-7 user.one value\nea_set /big user.two other\n\
@@ -55,14 +85,16 @@ fn tree(place: &Path) {
     }
 }
 
-fn image(features: &str) -> TempImage {
+fn image(shape: Shape) -> TempImage {
     let place = tempfile::tempdir().expect("scratch space");
     tree(place.path());
     let image = mkfs(&ImageSpec {
-        size_bytes: SIZE,
-        block_size_bytes: BLOCK as u32,
-        features: features.into(),
+        size_bytes: shape.size_bytes,
+        block_size_bytes: shape.block_bytes,
+        features: shape.features.into(),
+        inode_size_bytes: Some(shape.inode_bytes),
         inode_count: Some(512),
+        blocks_per_group: shape.group_blocks.filter(|_| !shape.features.contains("bigalloc")),
         contents: Some(place.path().to_owned()),
         ..ImageSpec::default()
     });
@@ -71,38 +103,38 @@ fn image(features: &str) -> TempImage {
     let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
     let plan = Plan::new(&dev, &mut |_| true).expect("the image can be checked");
     plan.apply(&*dev).expect("memory");
-    fs::write(image.path(), bytes_of(&*dev, SIZE as usize)).expect("scratch space");
+    fs::write(image.path(), bytes_of(&*dev, shape.size_bytes as usize)).expect("scratch space");
     e2fsck_clean(image.path()).expect("the tree is sound");
     image
 }
 
 /// One change somewhere where something is.
-fn damage(bytes: &mut [u8], rng: &mut SplitMix64) {
+fn damage(bytes: &mut [u8], block_bytes: usize, rng: &mut SplitMix64) {
     let is_empty = |bytes: &[u8], block: usize| {
-        let part = &bytes[block * BLOCK..(block + 1) * BLOCK];
+        let part = &bytes[block * block_bytes..(block + 1) * block_bytes];
         part.iter().all(|byte| *byte == part[0])
     };
-    let blocks = bytes.len() / BLOCK;
+    let blocks = bytes.len() / block_bytes;
     let mut pick = |bytes: &[u8]| loop {
         let block = rng.below(blocks as u64) as usize;
         if block > 0 && !is_empty(bytes, block) {
-            return (block * BLOCK, rng.below(1 << 32));
+            return (block * block_bytes, rng.below(1 << 32));
         }
     };
     let (block, luck) = pick(bytes);
     let (other, more) = pick(bytes);
-    let at = block + (luck >> 8) as usize % BLOCK;
-    let word = block + (luck >> 8) as usize % BLOCK / 4 * 4;
+    let at = block + (luck >> 8) as usize % block_bytes;
+    let word = block + (luck >> 8) as usize % block_bytes / 4 * 4;
     let number = [0, u32::MAX, 1, more as u32 % 8192, more as u32 % 512, 0xf30a][more as usize % 6];
     match luck % 8 {
         0..=2 => bytes[at] ^= 1 << (more % 8),
         3 | 4 => bytes[word..word + 4].copy_from_slice(&number.to_le_bytes()),
         5 => {
-            let len = (BLOCK - at % BLOCK).min(1 << (more % 9));
+            let len = (block_bytes - at % block_bytes).min(1 << (more % 9));
             bytes[at..at + len].fill((more >> 8) as u8 & 0x81);
         }
-        6 => bytes.copy_within(other..other + BLOCK, block),
-        _ => bytes.copy_within(other..other + 128, word.min(block + BLOCK - 128)),
+        6 => bytes.copy_within(other..other + block_bytes, block),
+        _ => bytes.copy_within(other..other + 128, word.min(block + block_bytes - 128)),
     }
 }
 
@@ -177,30 +209,38 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// blocks, and an extent beside those of another cluster.
 const RARE: [u64; 9] = [6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954];
 
-/// Seeds to run.
-fn seeds() -> Vec<u64> {
-    let Ok(text) = std::env::var("SYNCLINE_REPAIR_SEEDS") else {
-        return (0..60).chain(RARE).collect();
-    };
+/// The seeds that are asked for.
+fn asked_seeds() -> Option<Vec<u64>> {
+    let text = std::env::var("SYNCLINE_REPAIR_SEEDS").ok()?;
     let (from, to) = text.split_once("..").expect("FROM..TO");
-    (from.parse().expect("a number")..to.parse().expect("a number")).collect()
+    Some((from.parse().expect("a number")..to.parse().expect("a number")).collect())
 }
 
 #[test]
 fn images_with_random_damage_are_mended_or_reported() {
-    if !require("images_with_random_damage_are_mended_or_reported", &[Need::E2fsck]) {
-        return;
+    if require("images_with_random_damage_are_mended_or_reported", &[Need::E2fsck]) {
+        mended_or_reported(&SMALL, &asked_seeds().unwrap_or_else(|| (0..60).chain(RARE).collect()));
     }
-    let sound = FEATURES.map(image);
+}
+
+#[test]
+fn random_damage_of_several_groups_is_mended_or_reported() {
+    if require("random_damage_of_several_groups_is_mended_or_reported", &[Need::E2fsck]) {
+        mended_or_reported(&WIDE, &asked_seeds().unwrap_or_else(|| (0..32).collect()));
+    }
+}
+
+fn mended_or_reported(shapes: &[Shape], seeds: &[u64]) {
+    let sound: Vec<TempImage> = shapes.iter().copied().map(image).collect();
     let (mut clean, mut left, mut refused, mut sound_ones) = (0, 0, 0, 0);
     let mut wrong = Vec::new();
-    for seed in seeds() {
+    for &seed in seeds {
         let mut rng = SplitMix64::new(seed);
-        let of = &sound[(seed % FEATURES.len() as u64) as usize];
-        let mut bytes = of.bytes();
+        let nth = (seed % shapes.len() as u64) as usize;
+        let mut bytes = sound[nth].bytes();
         let most = if seed % 4 == 3 { 30 } else { 5 };
         for _ in 0..=rng.below(most) {
-            damage(&mut bytes, &mut rng);
+            damage(&mut bytes, shapes[nth].block_bytes as usize, &mut rng);
         }
         if let Some(dir) = std::env::var_os("SYNCLINE_REPAIR_DUMP") {
             fs::write(Path::new(&dir).join(seed.to_string()), &bytes).expect("room for an image");

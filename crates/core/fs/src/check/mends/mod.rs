@@ -83,6 +83,7 @@ pub(crate) fn inspect(
     };
     let buffers = cache(dev, opened.geo.block_size);
     let mut checker = Checker::new(buffers, opened, false, report, progress);
+    checker.usage.is_strict = answers.has_mended;
     let waits = checker.report.unreplayed && !answers.mends_journal;
     let edits = checker.run().and_then(|()| {
         if waits {
