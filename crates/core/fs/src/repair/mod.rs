@@ -11,7 +11,8 @@
 //! - [`Plan::new`] only reads the device. The plan holds each changed byte, old and new.
 //! - A plan is kept only if a check of the overlay finds fewer errors than before, or as many and
 //!   fewer notices.
-//! - A sound image has an empty plan, and so has one that was just repaired.
+//! - A sound image has an empty plan, and so has one that was just repaired. Where hostile maps
+//!   lead back to an earlier state, the plan ends in the best state of the circle.
 //! - [`Plan::undo`] is written before the device: [`undo::roll_back`] restores each byte, wherever
 //!   the writing ended.
 //! - What it cannot mend stays as it is, and is in [`Plan::after`].
@@ -39,6 +40,7 @@
 
 pub mod undo;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Kind, Origin, OverlayDevice};
@@ -49,6 +51,8 @@ use crate::mount::in_memory;
 
 /// Most rounds of checking and mending.
 const ROUNDS: usize = 64;
+/// Rounds from which on the states are remembered: hostile maps can lead back to an earlier one.
+const WATCHED_FROM: usize = 16;
 
 /// Smallest unit that a device reads or writes as a whole.
 const SECTOR_BYTES: usize = 512;
@@ -122,6 +126,44 @@ fn replay(above: &Arc<dyn BlockDevice>) -> Result<()> {
     Ok(())
 }
 
+/// The states that a repair has gone through, to end one that goes round.
+#[derive(Default)]
+struct Circle {
+    seen: Vec<(u64, Rank)>,
+    /// The best of those that come again.
+    best: Option<u64>,
+}
+
+/// How bad a state is: its errors, and among as many a number of what they say.
+type Rank = (u64, u64);
+
+impl Circle {
+    /// True for the best state of a circle, in which a repair that begins there ends, too.
+    fn is_best(&mut self, state: u64, report: &CheckReport) -> bool {
+        let mut said = DefaultHasher::new();
+        report.findings.iter().for_each(|finding| finding.to_string().hash(&mut said));
+        if self.best.is_none() {
+            let before = self.seen.iter().position(|(seen, _)| *seen == state);
+            let again = before.and_then(|at| self.seen.get(at..)).unwrap_or_default();
+            self.best = again.iter().min_by_key(|(_, rank)| *rank).map(|(state, _)| *state);
+            self.seen.push((state, (report.errors, said.finish())));
+        }
+        self.best == Some(state)
+    }
+}
+
+/// A number of what was written.
+fn state<D: BlockDevice>(overlay: &OverlayDevice<D>) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let size = overlay.geometry().size_bytes;
+    for range in overlay.written() {
+        let mut bytes = vec![0; (range.end.min(size) - range.start) as usize];
+        overlay.read(range.start, &mut bytes, ORIGIN)?;
+        (range.start, bytes).hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
 impl Plan {
     /// Plans the repair of the file system on `dev`, which is only read. `progress` as for
     /// [`crate::check_device`].
@@ -149,7 +191,8 @@ impl Plan {
         let mut answers = Answers::new(ask);
         let (mut before, mut replayed) = (None, false);
         let mut after = CheckReport::default();
-        for round in 0..=ROUNDS {
+        let mut circle = Circle::default();
+        for round in 0..=2 * ROUNDS {
             let edits;
             (after, edits) = inspect(&above, progress, &mut answers)?;
             if after.stopped {
@@ -167,7 +210,9 @@ impl Plan {
                 // Before a replay, findings may be changes that wait in the log.
                 before.get_or_insert_with(|| after.clone());
             }
-            if !after.unreplayed && edits.is_empty() || round == ROUNDS {
+            let is_best = round >= WATCHED_FROM && circle.is_best(state(&overlay)?, &after);
+            let is_last = round >= ROUNDS && circle.best.is_none() || round == 2 * ROUNDS;
+            if !after.unreplayed && edits.is_empty() || is_best || is_last {
                 break;
             }
             edits.iter().try_for_each(|edit| put(&*above, edit))?;
