@@ -41,7 +41,7 @@ type Used = (u64, u64);
 /// quota with them is right, and one without.
 pub(super) struct Usage {
     found: [Option<BTreeMap<u32, Used>>; 3],
-    /// What only Linux counts.
+    /// Usage that only Linux counts.
     inline_links: [BTreeMap<u32, Used>; 3],
     /// A repair has changed something: the quota is to be as e2fsck counts.
     pub(super) is_strict: bool,

@@ -147,7 +147,7 @@ fn bytes_of(dev: &dyn BlockDevice, len: usize) -> Vec<u8> {
 /// One in so many images is compared with what e2fsck makes of it.
 const COMPARED: u64 = 7;
 
-/// What `e2fsck -fy` says about an image. On some damage it goes round for ever.
+/// Repairs an image by `e2fsck -fy`, and returns its output. On some damage it goes round for ever.
 fn mend(image: &Path) -> String {
     let ran = Command::new("timeout").args(["60", "e2fsck", "-fy"]).arg(image).output();
     String::from_utf8_lossy(&ran.expect("e2fsck runs").stdout).into_owned()
@@ -187,7 +187,7 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
     kept.find(is_lost).map(|(name, _)| format!("{name} is lost, which e2fsck keeps"))
 }
 
-/// Whether `e2fsck -fy` makes it clean.
+/// True if `e2fsck -fy` makes it clean.
 fn stock_mends(damaged: &[u8]) -> bool {
     let stock = TempImage::zeroed(0);
     fs::write(stock.path(), damaged).expect("scratch space");
