@@ -27,5 +27,5 @@ fn main() -> std::io::Result<()> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&std::fs::read(SCRIPT)?)?;
     std::fs::write(out.join("echarts.deflate"), encoder.finish()?)?;
-    pages::generate(&help::command::<args::Cli>(args::examples::EXAMPLES, ""))
+    pages::generate(&help::command::<args::Cli>(args::examples::EXAMPLES))
 }

@@ -24,7 +24,7 @@ fn main() -> std::io::Result<()> {
 /// The commands of the system that this is built for.
 fn command() -> clap::Command {
     use clap::Subcommand;
-    let command = help::command::<args::Cli>(args::examples::EXAMPLES, "");
+    let command = help::command::<args::Cli>(args::examples::EXAMPLES);
     if std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "linux") {
         return command;
     }

@@ -7,25 +7,20 @@ use clap::{Command, CommandFactory, FromArgMatches};
 /// Command, then its examples: the command line, and its purpose.
 pub type Examples = &'static [(&'static str, &'static [[&'static str; 2]])];
 
-/// The command line of a program with its examples. `mount_options` ends the help of `mount`.
-pub fn command<C: CommandFactory>(examples: Examples, mount_options: &str) -> Command {
+/// The command line of a program with its examples.
+pub fn command<C: CommandFactory>(examples: Examples) -> Command {
     examples.iter().fold(C::command(), |command, (path, examples)| {
         let words: Vec<&str> = path.split(' ').collect();
-        let mut text = text(examples);
-        if *path == "mount" {
-            text.push_str(mount_options);
-        }
-        with(command, &words, &text)
+        with(command, &words, &text(examples))
     })
 }
 
-/// Parses arguments; prints help and usage errors and ends the process then.
+/// Parses arguments as `command` says; prints help and usage errors and ends the process then.
 pub fn parse<C: CommandFactory + FromArgMatches>(
+    command: Command,
     arguments: impl IntoIterator<Item = OsString>,
-    examples: Examples,
-    mount_options: &str,
 ) -> C {
-    let mut matches = command::<C>(examples, mount_options).get_matches_from(arguments);
+    let mut matches = command.get_matches_from(arguments);
     let parsed = C::from_arg_matches_mut(&mut matches);
     parsed.unwrap_or_else(|err| err.format(&mut C::command()).exit())
 }
@@ -60,7 +55,7 @@ fn leaves(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
 /// can be parsed.
 pub fn check_examples<C: CommandFactory>(examples: Examples) {
     let mut found = Vec::new();
-    leaves(&command::<C>(examples, ""), "", &mut found);
+    leaves(&command::<C>(examples), "", &mut found);
     let without = |(path, help): (String, String)| (!help.contains("xample")).then_some(path);
     let without: Vec<String> = found.into_iter().filter_map(without).collect();
     assert!(without.is_empty(), "no example: {without:?}");

@@ -57,13 +57,14 @@ pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {
     end_on_panic(complain);
+    let command = help::command::<args::Cli>(args::examples::EXAMPLES);
     #[cfg(target_os = "linux")]
-    let (arguments, mount_options) =
-        (helper::arguments(std::env::args_os()), mount_options::help());
+    let (command, arguments) =
+        (mount_options::document(command), helper::arguments(std::env::args_os()));
     #[cfg(not(target_os = "linux"))]
-    let (arguments, mount_options) = (Some(std::env::args_os()), String::new());
+    let arguments = Some(std::env::args_os());
     let Some(arguments) = arguments else { return ExitCode::SUCCESS };
-    let cli: args::Cli = help::parse(arguments, args::examples::EXAMPLES, &mount_options);
+    let cli: args::Cli = help::parse(command, arguments);
     conclude("syncline", || match cli.command {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),

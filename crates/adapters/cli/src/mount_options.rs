@@ -1,5 +1,6 @@
 //! The options of `mount -o` in help and man page, from the tables of volume and mount.
 
+use clap::Command;
 use syncline_fs::VOLUME_OPTIONS;
 use syncline_fs::options::spec;
 use syncline_fuse::MOUNT_OPTIONS;
@@ -7,8 +8,17 @@ use syncline_fuse::MOUNT_OPTIONS;
 /// Columns of a line of help.
 const COLUMNS: usize = 100;
 
-/// Both tables, for the end of `mount --help`.
-pub(crate) fn help() -> String {
+/// Ends `mount --help` with both tables, which are formatted when `mount` is asked for.
+pub(crate) fn document(command: Command) -> Command {
+    command.mut_subcommand("mount", |mount| {
+        mount.defer(|mount| {
+            let examples = mount.get_after_long_help().map(|text| text.to_string());
+            mount.after_long_help(examples.unwrap_or_default() + &help())
+        })
+    })
+}
+
+fn help() -> String {
     let (volume, mount) = (spec::help(VOLUME_OPTIONS, COLUMNS), spec::help(MOUNT_OPTIONS, COLUMNS));
     format!("\n\nOptions (-o) of the volume:\n{volume}\nOptions (-o) of the mount:\n{mount}")
 }
