@@ -15,5 +15,7 @@ case " $* " in
 esac
 cargo "$@" --target-dir "$dist_build" --profile program -p syncline-cli
 for built in "$dist_build"/program/syncline "$dist_build"/*/program/syncline; do
-    [ ! -x "$built" ] || cp -p "$built" "${built%program/syncline}dist/syncline"
+    beside=${built%program/syncline}dist
+    # Static programs have a directory without the others.
+    if [ -x "$built" ] && [ -d "$beside" ]; then cp -p "$built" "$beside/syncline"; fi
 done

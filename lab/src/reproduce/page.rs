@@ -107,10 +107,13 @@ fn verdicts(row: &Reproduced) -> String {
     cell(counts.iter().sum()) + &counts.map(cell).concat()
 }
 
-/// Its figures in groups of one quantity and unit, in the order of the row.
+/// Its figures in groups of one quantity and unit, in the order of the row. What the paper does not
+/// print and the short form does not run is left out.
 fn groups(row: &Reproduced) -> Vec<Vec<&Compared>> {
     let mut groups: Vec<Vec<&Compared>> = Vec::new();
-    for compared in &row.figures {
+    let has_value =
+        |compared: &&Compared| compared.ours.is_some() || compared.paper.bounds().is_some();
+    for compared in row.figures.iter().filter(has_value) {
         let of = |group: &Vec<&Compared>| {
             (&group[0].quantity, &group[0].unit) == (&compared.quantity, &compared.unit)
         };
@@ -231,6 +234,8 @@ mod tests {
             one("%", "Gain", Published::One(2000.0)),
             one("s", "Time", Published::None),
             one("%", "Share", Published::None),
+            Compared { ours: None, ..one("s", "Time", Published::None) },
+            Compared { ours: None, ..one("%", "Gain", Published::One(8.0)) },
         ];
         let row = Reproduced {
             paper: "p".to_owned(),
@@ -244,7 +249,7 @@ mod tests {
             figures: figures.to_vec(),
             plots: Vec::new(),
         };
-        assert_eq!(groups(&row).iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!(groups(&row).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
         let mut page = Page::new("t");
         section(&mut page, &row);
         let html = page.finish(&About::default());

@@ -50,12 +50,34 @@ impl Watch for Caller {
 
 /// An error of a study as Python's.
 pub(crate) fn raised(err: LabError) -> PyErr {
-    let text = err.to_string();
+    let text = in_python(&err.to_string());
     match err {
         LabError::Usage(_) | LabError::Unsupported(_) => PyValueError::new_err(text),
         LabError::Corrupt(_) => PyOSError::new_err((EUCLEAN, text)),
         _ => PyOSError::new_err((EIO, text)),
     }
+}
+
+/// A sentence of the command line in Python's words: an option is an argument, so `--per-day` is
+/// `per_day`. Other command lines stay, as not all of them are functions.
+fn in_python(text: &str) -> String {
+    let piece = |(at, piece): (usize, &str)| match (at % 2, piece) {
+        (0, text) => {
+            let mut parts = text.split(" --");
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |text, part| text + " " + &argument(part))
+        }
+        (_, "syncline-lab devices") => "`syncline.devices()`".to_owned(),
+        (_, code) => format!("`{}`", code.strip_prefix("--").map_or(code.to_owned(), argument)),
+    };
+    text.split('`').enumerate().map(piece).collect()
+}
+
+/// Text that begins with the name of an option.
+fn argument(text: &str) -> String {
+    let end = text.find(|letter: char| !letter.is_ascii_lowercase() && letter != '-');
+    let (name, rest) = text.split_at(end.unwrap_or(text.len()));
+    name.replace('-', "_") + rest
 }
 
 /// Runs `call` in a thread. Ctrl-C stops it and is raised when it has ended; complaints become

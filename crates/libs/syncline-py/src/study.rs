@@ -12,8 +12,17 @@ use syncline_lab::{LabError, Observer, Result};
 use crate::observed::observed;
 
 fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
-    let bad = |err| LabError::Usage(format!("{err}; see the options in the documentation"));
-    serde_json::from_str(options).map_err(bad)
+    serde_json::from_str(options).map_err(|err| {
+        // One line, so the column is the place of the value that does not fit, after its name.
+        let before = options.get(..err.column()).unwrap_or(options);
+        let name = before.rsplit_once("\":").and_then(|(names, _)| names.rsplit('"').next());
+        let text = err.to_string();
+        let text = text.split(" at line ").next().unwrap_or_default();
+        LabError::Usage(format!(
+            "{}: {text}; see `help` of the function",
+            name.unwrap_or("options")
+        ))
+    })
 }
 
 /// Runs a command of the command line. `options` are the fields of its request.

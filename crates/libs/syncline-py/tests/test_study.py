@@ -187,6 +187,15 @@ def test_plots():
         plots.wear(hits)
 
 
+def test_errors_name_arguments_of_python():
+    with pytest.raises(ValueError, match="'sd-2o12'; nearest: sd-2012, .*; `syncline.devices\\(\\)` lists all"):
+        syncline.bench("create", "sd-2o12")
+    with pytest.raises(ValueError, match="^device: invalid type: sequence, expected a string; see `help` of the function$"):
+        syncline.bench("create", ["sd-2012"])
+    with pytest.raises(ValueError, match="play them with dir, or "):
+        syncline.replay(SAMPLES / "mail.calls.trace", "sd-2012")
+
+
 def test_many_policies_look_different_and_their_names_hide_none():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
