@@ -28,8 +28,7 @@ for arch in "$@"; do
         # A quarter of the program: no symbols, which cargo leaves where a package has an optimisation of its own, no
         # tables to unwind, one copy of code that is alike, and packed relocations, which every libc of Rust reads.
         flags="$flags -C linker=rust-lld -C linker-flavor=ld.lld -C strip=${STRIP:-symbols} -C link-arg=--no-eh-frame-hdr"
-        flags="$flags -C link-arg=-T$(pwd)/packaging/program.ld -C link-arg=-T$(pwd)/packaging/order.ld"
-        flags="$flags -C link-arg=--icf=all -C link-arg=--pack-dyn-relocs=relr"
+        flags="$flags -C link-arg=-T$(pwd)/packaging/program.ld -C link-arg=--icf=all -C link-arg=--pack-dyn-relocs=relr"
     fi
     # shellcheck disable=SC2086 # lists of words
     env ${build_std:+RUSTC_BOOTSTRAP=1} RUSTFLAGS="$flags" cargo-zigbuild rustc $build_std --target-dir "$dist_build" \

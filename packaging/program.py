@@ -1,7 +1,7 @@
-"""Writes order.ld: the functions that starting `syncline` and checking an image call, side by side.
+"""Writes program.ld: the functions that starting `syncline` and checking an image call, side by side.
 
     STRIP=none sh packaging/static.sh target/dist x86_64
-    python3 packaging/order.py PROGRAM > packaging/order.ld
+    python3 packaging/program.py PROGRAM > packaging/program.ld
 
 The kernel maps code in groups of 16 pages. A check runs 0.6 MB of the program's 5 MB; spread over all of it, that
 costs 3 MB of resident memory. Needs valgrind. A name that the program no longer has is left unused by the linker, and a
@@ -13,6 +13,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+HEAD = """\
+/* Written by program.py. `syncline` ends at a panic ([profile.program]): nothing unwinds, and the tables for it are a
+   tenth of the program. What a check calls lies together. */
+SECTIONS { /DISCARD/ : { *(.eh_frame) } } INSERT AFTER .text;
+SECTIONS { .text.near : {"""
 
 
 def called(program: str, *arguments: str) -> list[str]:
@@ -49,7 +55,7 @@ def main(program: str) -> None:
         names = called(program, "--version") + called(program, "check", image)
     alike = aliases(program)
     patterns = dict.fromkeys(pattern(alias) for name in names for alias in alike.get(name, [name]))
-    print("/* Written by order.py. */\nSECTIONS { .text.near : {")
+    print(HEAD)
     for text in patterns:
         print(f"*(.text.{text})")
     print("} } INSERT BEFORE .text;")
