@@ -8,7 +8,7 @@ cargo "$@" --target-dir "$dist_build" --profile dist \
     -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite
 # Build scripts unwind, and only with --target do they not get these flags.
 case " $* " in
-    *" --target "*) export RUSTFLAGS="-C link-arg=-Wl,--no-eh-frame-hdr,-T,$(pwd)/packaging/program.ld" ;;
+    *" --target "*) export RUSTFLAGS="-C link-arg=-Wl,--as-needed,--no-eh-frame-hdr,-T,$(pwd)/packaging/program.ld" ;;
 esac
 cargo "$@" --target-dir "$dist_build" --profile program -p syncline-cli
 for built in "$dist_build"/program/syncline "$dist_build"/*/program/syncline; do

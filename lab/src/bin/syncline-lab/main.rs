@@ -19,8 +19,9 @@ use syncline_cli::{complete, conclude, help, version};
 use syncline_lab::report::About;
 
 fn main() -> ExitCode {
-    let command = help::command::<args::Cli>(args::examples::EXAMPLES);
-    let cli: args::Cli = help::parse(command, std::env::args_os());
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let build = || help::command::<args::Cli>(args::examples::EXAMPLES);
+    let cli: args::Cli = help::parse(build, &arguments);
     conclude("syncline-lab", || match cli.command {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),

@@ -44,16 +44,15 @@ pub(crate) fn inflate(stream: &[u8], len: usize) -> Option<Vec<u8>> {
 
 /// True if samples of `bytes` look as random bytes do: few of their values occur twice.
 fn is_noise(bytes: &[u8]) -> bool {
-    let (mut seen, mut samples, mut distinct) = ([false; 256], 0, 0);
+    // Of 256 values each random byte leaves out all but one part in 256.
+    let (mut seen, mut distinct, mut absent) = ([false; 256], 0, 256.0);
     for part in bytes.chunks(SAMPLE_EVERY) {
         for byte in part.iter().take(SAMPLE) {
-            distinct += usize::from(!std::mem::replace(&mut seen[usize::from(*byte)], true));
-            samples += 1;
+            distinct += u32::from(!std::mem::replace(&mut seen[usize::from(*byte)], true));
+            absent *= 255.0 / 256.0;
         }
     }
-    // `samples` random bytes have about 256 (1 - exp(-samples / 256)) values.
-    let random = 256.0 * (1.0 - (-(samples as f64) / 256.0).exp());
-    distinct as f64 > random * 0.85
+    f64::from(distinct) > (256.0 - absent) * 0.85
 }
 
 #[cfg(test)]
