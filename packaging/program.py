@@ -50,14 +50,20 @@ def pattern(name: str) -> str:
 
 def main(program: str) -> None:
     with tempfile.TemporaryDirectory() as tmp:
-        image = f"{tmp}/image"
-        subprocess.run([program, "mkfs", "--size", "64M", image], check=True, stdout=subprocess.DEVNULL)
+        # Names for a directory with an index, and one large file.
+        tree, image = Path(tmp, "tree"), f"{tmp}/image"
+        tree.mkdir()
+        for number in range(3000):
+            Path(tree, f"a file with a long name {number}").touch()
+        Path(tree, "large").write_bytes(bytes(3 << 20))
+        subprocess.run([program, "import", "--size", "64M", tree, image], check=True, stdout=subprocess.DEVNULL)
         names = called(program, "--version") + called(program, "check", image)
     alike = aliases(program)
     patterns = dict.fromkeys(pattern(alias) for name in names for alias in alike.get(name, [name]))
     print(HEAD)
     for text in patterns:
-        print(f"*(.text.{text})")
+        # LLVM puts `unlikely` before the names of what it takes for cold.
+        print(f"*(.text.*{text})")
     print("} } INSERT BEFORE .text;")
 
 

@@ -1,8 +1,6 @@
 //! Help of a program: its command line with examples. The build scripts use it, too.
 
 use std::ffi::OsString;
-use std::panic::resume_unwind;
-use std::thread;
 
 use clap::{Command, CommandFactory, FromArgMatches};
 
@@ -17,21 +15,14 @@ pub fn command<C: CommandFactory>(examples: Examples) -> Command {
     })
 }
 
-/// Parses arguments as the command that `build` makes says; prints help and usage errors and ends
-/// the process then. In a thread, which gives back the 250 KB of stack that derived code takes.
-pub fn parse<C: CommandFactory + FromArgMatches + Send>(
-    build: impl Fn() -> Command + Sync,
-    arguments: &[OsString],
+/// Parses arguments as `command` says; prints help and usage errors and ends the process then.
+pub fn parse<C: CommandFactory + FromArgMatches>(
+    command: Command,
+    arguments: impl IntoIterator<Item = OsString>,
 ) -> C {
-    let parse = || {
-        let mut matches = build().get_matches_from(arguments);
-        let parsed = C::from_arg_matches_mut(&mut matches);
-        parsed.unwrap_or_else(|err| err.format(&mut C::command()).exit())
-    };
-    thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, parse) {
-        Ok(started) => started.join().unwrap_or_else(|panic| resume_unwind(panic)),
-        Err(_) => parse(),
-    })
+    let mut matches = command.get_matches_from(arguments);
+    let parsed = C::from_arg_matches_mut(&mut matches);
+    parsed.unwrap_or_else(|err| err.format(&mut C::command()).exit())
 }
 
 fn with(command: Command, path: &[&str], text: &str) -> Command {

@@ -57,16 +57,14 @@ pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {
     end_on_panic(complain);
+    let command = help::command::<args::Cli>(args::examples::EXAMPLES);
     #[cfg(target_os = "linux")]
-    let (arguments, build) = (helper::arguments(std::env::args_os()), || {
-        mount_options::document(help::command::<args::Cli>(args::examples::EXAMPLES))
-    });
+    let (command, arguments) =
+        (mount_options::document(command), helper::arguments(std::env::args_os()));
     #[cfg(not(target_os = "linux"))]
-    let (arguments, build) = (Some(std::env::args_os().collect::<Vec<_>>()), || {
-        help::command::<args::Cli>(args::examples::EXAMPLES)
-    });
+    let arguments = Some(std::env::args_os());
     let Some(arguments) = arguments else { return ExitCode::SUCCESS };
-    let cli: args::Cli = help::parse(build, &arguments);
+    let cli: args::Cli = help::parse(command, arguments);
     conclude("syncline", || match cli.command {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),

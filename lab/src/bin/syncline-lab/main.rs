@@ -19,9 +19,8 @@ use syncline_cli::{complete, conclude, help, version};
 use syncline_lab::report::About;
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let build = || help::command::<args::Cli>(args::examples::EXAMPLES);
-    let cli: args::Cli = help::parse(build, &arguments);
+    let command = help::command::<args::Cli>(args::examples::EXAMPLES);
+    let cli: args::Cli = help::parse(command, std::env::args_os());
     conclude("syncline-lab", || match cli.command {
         Some(command) if !cli.version => run(command),
         _ => version::print(cli.verbose),
