@@ -71,7 +71,8 @@ fn page(
 ) -> std::io::Result<()> {
     let title = if name.is_empty() { program.to_owned() } else { format!("{program}-{name}") };
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).title(title.as_str()).render(&mut text)?;
+    let source = format!("{program} {}", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command.clone()).title(title).source(source).render(&mut text)?;
     texts.add(name, with_sections(&String::from_utf8_lossy(&text), command).as_bytes());
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("{name}-{}", sub.get_name());

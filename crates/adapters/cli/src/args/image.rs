@@ -301,6 +301,7 @@ impl NewImage {
 /// Owners, permissions, times, extended attributes, ACLs, hard links, devices and holes are kept
 /// (PAX, as GNU tar and bsdtar read them with --xattrs and --acls). Equal trees give equal bytes.
 #[derive(Debug, Args)]
+#[command(override_usage = "syncline export [OPTIONS] [-o FILE] <IMAGE[:/PATH]>")]
 pub struct Export {
     /// File to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]

@@ -223,6 +223,8 @@ fn every_command_has_a_page() {
         assert!(!page.contains(".SH EXTRA"), "{file}");
     }
     let page = done(&["man", "buffer-attach"]).replace("\\-", "-");
+    let source = format!("\"syncline {}\"", env!("CARGO_PKG_VERSION"));
+    assert!(page.contains(&format!(".TH syncline-buffer-attach 1  {source}")), "{page}");
     assert!(page.contains("syncline buffer attach [OPTIONS] --log <LOG>"), "{page}");
     assert!(page.contains(".SH EXAMPLES\n.nf\n  syncline buffer attach"), "{page}");
     for (file, command) in [("syncline.1", ""), ("syncline-cp.1", "cp")] {
