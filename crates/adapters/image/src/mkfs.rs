@@ -9,6 +9,7 @@
 //!
 //! Tested in `tests/it/mkfs.rs` and `cli/tests`.
 
+use std::fs::Metadata;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -135,8 +136,9 @@ impl Mkfs {
     /// Options that are refused; something is there already; no size; the host fails.
     pub fn make(&self, path: &Path) -> Result<()> {
         let there = std::fs::metadata(path).ok();
-        let empty = there.as_ref().is_none_or(|meta| meta.is_file() && meta.len() == 0);
-        if !empty && !self.force {
+        let is_empty =
+            |meta: &Metadata| meta.is_file() && (meta.len() == 0 || crate::platform::is_hole(path));
+        if !there.as_ref().is_none_or(is_empty) && !self.force {
             let text = "exists and would lose its contents; add --force to overwrite it";
             return Err(ImageError::Failed(text.into()).at(path.display()));
         }

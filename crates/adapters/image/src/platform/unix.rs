@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 /// Time between two questions whether to stop, in nanoseconds.
@@ -23,6 +23,11 @@ pub(crate) fn open_unwaiting(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     File::options().read(true).custom_flags(flags as i32).open(path)
+}
+
+/// True if nothing was ever written to the file: it is empty, or a hole from end to end.
+pub(crate) fn is_hole(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| rustix::fs::seek(file, SeekFrom::Data(0)) == Err(Errno::NXIO))
 }
 
 /// Standard input as a file.
