@@ -206,8 +206,13 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// kinds with a wrong size of its extra fields, a directory with two names, numbers of files in the
 /// superblock without their features, a wrong number of inodes, fields of version 2 in the journal
 /// that are none, a journal and quotas without their features, inline data of the list of bad
-/// blocks, and an extent beside those of another cluster.
-const RARE: [u64; 9] = [6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954];
+/// blocks, an extent beside those of another cluster, a table of a directory that is the
+/// superblock, a table of the list of bad blocks that is a file's, and a directory without its
+/// first block.
+const RARE: [u64; 12] = [
+    6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954, 731_947, 737_426,
+    737_723,
+];
 
 /// The seeds that are asked for.
 fn asked_seeds() -> Option<Vec<u64>> {

@@ -1,5 +1,6 @@
-//! The list of bad blocks: what it says of the primary superblock is not believed, bitmaps move out
-//! of its blocks, and a list that lies in one of its own blocks is dropped.
+//! The list of bad blocks: what it says of the primary superblock is not believed, and bitmaps move
+//! out of its blocks. A list is dropped that lies in one of its own blocks, that has a wrong
+//! checksum, or whose tables are not its alone.
 
 use syncline_ondisk::blockmap::{NDIR_BLOCKS, pointer};
 use syncline_ondisk::bytes::{put_bytes, put_le32};
@@ -19,12 +20,15 @@ impl Mender<'_, '_> {
             self.change(BAD_INO, |slot| slot.fill(0))?;
             return Ok(true);
         }
-        if !self.has(&[k::BAD_BLOCKS]) {
-            return Ok(false);
-        }
-        if has_fields_of_a_file(&raw) {
+        let is_wrong = self.inodes_with(&[k::INODE_CSUM]).contains(&BAD_INO)
+            || self.has(&[k::BAD_BLOCKS]) && has_fields_of_a_file(&raw)
+            || self.has(&[k::BLOCK_TWICE]) && self.has_foreign_table(&raw.i_block)?;
+        if is_wrong {
             self.change(BAD_INO, |slot| slot.fill(0))?;
             return Ok(true);
+        }
+        if !self.has(&[k::BAD_BLOCKS]) {
+            return Ok(false);
         }
         let first = self.c.geo.group_first_block(0);
         let head = first + 1 + u64::from(self.c.geo.group_gdt_blocks(&self.c.sb, 0));
@@ -44,6 +48,28 @@ impl Mender<'_, '_> {
                 self.drop_pointer(&mut root, slot, levels, &gone)?;
             }
             self.change(BAD_INO, |slot| put_bytes(slot, I_BLOCK_OFFSET, &root))?;
+        }
+        Ok(false)
+    }
+
+    /// True if a table of a map has another owner, too.
+    fn has_foreign_table(&mut self, root: &[u8]) -> Step<bool> {
+        let slots = (NDIR_BLOCKS..15).map(|slot| (slot, slot - NDIR_BLOCKS));
+        let mut left: Vec<(u64, u32)> =
+            slots.map(|(slot, below)| (pointer(root, slot).unwrap_or(0).into(), below)).collect();
+        while let Some((block, below)) = left.pop() {
+            if block == 0 || !self.c.in_volume(block) {
+                continue;
+            }
+            if !self.is_own(block) {
+                return Ok(true);
+            }
+            if below > 0 {
+                let Some(table) = self.view(block)? else { continue };
+                let pointers = (0..(self.c.geo.block_size / 4) as u32)
+                    .map(|slot| (pointer(&table, slot).unwrap_or(0).into(), below - 1));
+                left.extend(pointers);
+            }
         }
         Ok(false)
     }

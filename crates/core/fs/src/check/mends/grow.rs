@@ -102,7 +102,8 @@ impl Mender<'_, '_> {
         Ok(())
     }
 
-    /// Maps a block in an inode without extents. False: there is no room for the tables.
+    /// Maps a block in an inode without extents. False: there is no room for the tables, or one is
+    /// not the inode's alone.
     pub(super) fn set_pointer(&mut self, ino: u32, lblk: u32, block: u64) -> Step<bool> {
         let Some(path) = BlockPath::new(lblk, self.c.geo.block_size) else { return Ok(false) };
         let Ok(target) = u32::try_from(block) else { return Ok(false) };
@@ -117,6 +118,10 @@ impl Mender<'_, '_> {
             let next = if last {
                 target
             } else if now != 0 {
+                // A table that something else has, too, is copied first.
+                if !self.is_own(now.into()) {
+                    return Ok(false);
+                }
                 now
             } else {
                 let Some(new) = self.take_block()? else { return Ok(false) };
