@@ -20,7 +20,7 @@ pub(crate) fn umask() -> u32 {
     0o022
 }
 
-/// Whether bytes of a file were ever written cannot be asked here.
+/// False: there is no way to ask for the holes of a file here.
 pub(crate) fn is_hole(_: &std::path::Path) -> bool {
     false
 }
