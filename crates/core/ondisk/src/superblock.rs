@@ -53,6 +53,9 @@ pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes use unsigned chars.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
+/// `s_encoding`: the table of letters of Linux 5.2 and later, the only one.
+pub const ENCODING_UTF8_12_1: u16 = 1;
+
 const WHAT: &str = "superblock";
 const CHECKSUM_OFFSET: usize = 0x3fc;
 const CHECKSUM_TYPE_CRC32C: u8 = 1;
@@ -369,9 +372,12 @@ impl Superblock {
             ));
         }
         let folds = self.s_feature_incompat.contains(IncompatFeatures::CASEFOLD);
-        if folds && self.s_encoding != 1 {
+        if folds && self.s_encoding != ENCODING_UTF8_12_1 {
             let name = format!("casefold with encoding {}", self.s_encoding);
-            return Err(OndiskError::unsupported(name, "only utf8-12.1 exists; run `e2fsck -f`"));
+            return Err(OndiskError::unsupported(
+                name,
+                "only utf8-12.1 is known; use a newer program",
+            ));
         }
         if self.has_metadata_csum() && self.s_checksum_type != CHECKSUM_TYPE_CRC32C {
             let name = format!("checksum type {}", self.s_checksum_type);

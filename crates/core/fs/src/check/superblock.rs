@@ -3,7 +3,9 @@
 //! What a mount refuses is a finding here as long as the numbers can be worked with.
 
 use syncline_device::{BlockDevice, Kind as Traffic, Origin};
-use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use syncline_ondisk::superblock::{
+    ENCODING_UTF8_12_1, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
+};
 use syncline_ondisk::{CompatFeatures, Geometry, IncompatFeatures, OndiskError, RoCompatFeatures};
 
 use super::geometry::{fields, geometry, hints};
@@ -177,9 +179,13 @@ fn check_features(sb: &Superblock) -> Result<()> {
     let snapshots = CompatFeatures::EXCLUDE_INODE.union(CompatFeatures::EXCLUDE_BITMAP);
     let refused = compat.unknown().union(snapshots).union(CompatFeatures::LAZY_BG);
     names.extend(compat.without(compat.without(refused)).names());
+    // Linux mounts `btree_dir`, which nothing sets and no e2fsck checks.
     let refused = RoCompatFeatures::HAS_SNAPSHOT.union(RoCompatFeatures::REPLICA);
-    let refused = refused.union(ro_compat.unknown());
+    let refused = refused.union(RoCompatFeatures::BTREE_DIR).union(ro_compat.unknown());
     names.extend(ro_compat.without(ro_compat.without(refused)).names());
+    if incompat.contains(IncompatFeatures::CASEFOLD) && sb.s_encoding != ENCODING_UTF8_12_1 {
+        names.push(format!("casefold with encoding {}", sb.s_encoding));
+    }
     if names.is_empty() {
         return Ok(());
     }

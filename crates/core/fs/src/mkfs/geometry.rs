@@ -5,7 +5,9 @@
 //! computed again ([`super::groups`]).
 
 use syncline_ondisk::bytes::{le32, put_le16, put_le32};
-use syncline_ondisk::superblock::{FLAG_SIGNED_HASH, STATE_VALID, SUPERBLOCK_BYTES};
+use syncline_ondisk::superblock::{
+    ENCODING_UTF8_12_1, FLAG_SIGNED_HASH, STATE_VALID, SUPERBLOCK_BYTES,
+};
 use syncline_ondisk::{
     CompatFeatures, Geometry, IncompatFeatures, RoCompatFeatures, Superblock, checksum,
 };
@@ -24,8 +26,6 @@ pub(super) const FIRST_INO: u32 = 11;
 const MIN_BLOCKS: u64 = 8;
 /// Default mount options `acl` and `user_xattr`.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
-/// `s_encoding`.
-const UTF8_12_1: u16 = 1;
 /// `s_def_hash_version`.
 const HALF_MD4: u8 = 1;
 
@@ -165,7 +165,7 @@ fn first_fields(options: &Options, features: Features, block_bytes: u64) -> Resu
     sb.s_uuid = options.uuid;
     sb.s_hash_seed = std::array::from_fn(|i| le32(&options.hash_seed, 4 * i));
     if sb.s_feature_incompat.contains(IncompatFeatures::CASEFOLD) {
-        sb.s_encoding = UTF8_12_1;
+        sb.s_encoding = ENCODING_UTF8_12_1;
         sb.s_encoding_flags = options.strict_encoding.unwrap_or_default().into();
     }
     padded(&mut sb.s_volume_name, &options.label);

@@ -1,12 +1,15 @@
 //! Features that can only be read, one by one: read right, checked without a false alarm, refused
 //! by name for writing. `inline_data` and `ea_inode` have files of their own.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use crate::bed::{Bed, MIB, contents};
-use syncline_device::BlockDevice;
-use syncline_fs::{MountOptions, Volume};
-use syncline_testkit::{ImageSpec, Need, debugfs, e2fsck_clean, fill, require, scratch_dir};
+use syncline_device::{BlockDevice, MemoryDevice};
+use syncline_fs::{FsError, MountOptions, Volume, check_device};
+use syncline_testkit::{
+    ImageSpec, Need, TempImage, debugfs, e2fsck_clean, fill, mkfs, require, scratch_dir,
+};
 
 /// The first block of a file, as debugfs says.
 fn first_block(bed: &Bed, file: &str) -> u64 {
@@ -75,4 +78,53 @@ fn features_that_can_only_be_read_are_read_and_named() {
         assert!(said.contains(name), "{what}: {said}");
     }
     std::fs::remove_dir_all(source).unwrap();
+}
+
+/// Answers of a check, each with e2fsck's: 8 if it does not check such a file system.
+fn answers(image: &TempImage, bytes: &[u8]) -> (u8, i32) {
+    std::fs::write(image.path(), bytes).unwrap();
+    let e2fsck = Command::new("e2fsck").arg("-fn").arg(image.path()).output().unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    let ours = match check_device(&device, &mut |_| true) {
+        Ok(report) if report.is_clean() => 0,
+        Ok(_) => 4,
+        Err(FsError::Unsupported(_)) => 8,
+        Err(err) => panic!("{err}"),
+    };
+    let said = String::from_utf8([e2fsck.stdout, e2fsck.stderr].concat()).unwrap();
+    let refused = said.contains("newer version");
+    (ours, if refused { 8 } else { e2fsck.status.code().unwrap() & 4 })
+}
+
+/// Each bit of the feature sets, set alone in a sound image, and a table of letters that does not
+/// exist: e2fsck says "Get a newer version", and a check must not call clean what no e2fsck reads.
+#[test]
+fn a_check_refuses_the_features_that_e2fsck_refuses() {
+    if !require("a_check_refuses_the_features_that_e2fsck_refuses", &[Need::E2fsck]) {
+        return;
+    }
+    let features = "^metadata_csum,^has_journal".into();
+    let image = mkfs(&ImageSpec { features, ..ImageSpec::with_size(8 * MIB) });
+    let sound = image.bytes();
+    let mut differ = Vec::new();
+    for (class, offset) in [("compat", 0x5c), ("incompat", 0x60), ("ro_compat", 0x64)] {
+        for bit in 0..32 {
+            let (at, flag) = (1024 + offset + bit / 8, 1 << (bit % 8));
+            let mut bytes = sound.clone();
+            bytes[at] |= flag;
+            // Of the letters, `utf8-12.1`.
+            bytes[1024 + 0x27c] = 1;
+            let (ours, theirs) = answers(&image, &bytes);
+            if sound[at] & flag == 0 && (ours == 8) != (theirs == 8) {
+                differ.push(format!("{class} {:#x}: {ours} {theirs}", 1_u32 << bit));
+            }
+        }
+    }
+    // e2fsck says in other words that a journal's device holds no files; `packed_log` is ours.
+    assert_eq!(differ, ["incompat 0x8: 8 0", "incompat 0x20000000: 0 8"]);
+    let features = "^metadata_csum,casefold".into();
+    let image = mkfs(&ImageSpec { features, ..ImageSpec::with_size(8 * MIB) });
+    let mut bytes = image.bytes();
+    bytes[1024 + 0x27c] = 0;
+    assert_eq!(answers(&image, &bytes), (8, 8), "a table of letters");
 }
