@@ -4,7 +4,7 @@
 const PIECE = 1 << 20;
 
 /** Bytes of garbage after which a browser is made to collect it, and those of the buffer that does so. */
-const GARBAGE = 16 << 20;
+const GARBAGE = 2 << 20;
 const UNTOUCHED = 64 << 20;
 
 /** A File or Blob of a browser, read by ranges. Works in a worker. */

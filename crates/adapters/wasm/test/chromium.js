@@ -10,8 +10,8 @@ const TYPES = {
   ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
   ".wasm": "application/wasm", ".webmanifest": "application/manifest+json",
 };
-/** Longest wait for anything in the page. */
-const WAIT_MS = 30_000;
+/** Longest wait for anything in the page: only what hangs takes so long, on a busy machine, too. */
+const WAIT_MS = 300_000;
 
 /** Serves a folder on this machine; `asked` gets each path. */
 export async function serve(folder, asked) {
