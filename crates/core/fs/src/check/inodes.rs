@@ -37,7 +37,7 @@ impl Checker<'_> {
         for group in 0..groups {
             self.tick("inodes", group.into(), groups.into())?;
             let desc = self.desc(group)?.filter(|desc| self.has_table(group, desc));
-            self.scanned.push(desc.as_ref().map_or(0, |desc| self.initialised(desc)));
+            self.scanned.push(desc.as_ref().map_or(0, |desc| self.initialised(group, desc)));
             if let Some(desc) = desc {
                 self.check_table(group, &desc)?;
             }
@@ -45,18 +45,27 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Inodes of a group that were ever used, as its descriptor says.
-    fn initialised(&self, desc: &GroupDesc) -> u32 {
-        let per_group = self.geo.inodes_per_group;
-        // Without checksums the count means nothing, and the flag should not be there.
-        let unused = if self.csum.is_on() { desc.bg_itable_unused.min(per_group) } else { 0 };
-        if desc.has_flag(INODE_UNINIT) { 0 } else { per_group - unused }
+    /// Inodes of a group that names may have, as its descriptor says.
+    fn initialised(&self, group: u32, desc: &GroupDesc) -> u32 {
+        let (per_group, unused) = (self.geo.inodes_per_group, u32::from(desc.bg_itable_unused));
+        match self.csum.is_on() {
+            _ if desc.has_flag(INODE_UNINIT) => 0,
+            true => per_group - unused.min(per_group),
+            // As e2fsck counts: from the first inode of all on.
+            false => {
+                let first = u64::from(group) * u64::from(per_group);
+                let end = first + u64::from(per_group);
+                let left = (end + 1).checked_sub(unused.into()).map(|end| end.saturating_sub(1));
+                left.map_or(per_group, |end| end.saturating_sub(first) as u32)
+            }
+        }
     }
 
     fn check_table(&mut self, group: u32, desc: &GroupDesc) -> Step {
         // Without checksums nothing says that a part was never used.
         let is_told = self.csum.is_on();
-        let scanned = if is_told { self.initialised(desc) } else { self.geo.inodes_per_group };
+        let scanned =
+            if is_told { self.initialised(group, desc) } else { self.geo.inodes_per_group };
         let mut block: Option<(u32, Option<Arc<[u8]>>)> = None;
         for index in 0..scanned {
             let (nr, offset) = self.geo.inode_slot(index);

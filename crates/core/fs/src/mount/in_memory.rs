@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, Clock, Kind, Origin, OverlayDevice, VirtualClock};
-use syncline_jbd2::{Journal, RecoverOptions};
+use syncline_jbd2::{Journal, JournalError, RecoverOptions};
 use syncline_ondisk::FeatureCheck;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
@@ -39,6 +39,18 @@ pub(crate) fn recovered(
     Ok(Some((overlay, report)))
 }
 
+const ONLY_SCAN: RecoverOptions = RecoverOptions { dry_run: true, salvage: true };
+
+/// Why nothing of the log can be replayed; `None` if that is not the log's fault.
+pub(crate) fn why_lost(dev: &Arc<dyn BlockDevice>) -> Option<String> {
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+    let (store, _) = open_store(dev, &clock, &MountOptions::default()).ok()?;
+    match Journal::recover(&**dev, &log_map(&store).ok()?, ONLY_SCAN) {
+        Err(JournalError::Corrupt { detail, .. }) => Some(detail),
+        _ => None,
+    }
+}
+
 /// Replays the log of a volume that may be damaged otherwise. Only fast commits need a mount.
 /// Orphans stay. Time stands still.
 ///
@@ -50,8 +62,7 @@ pub(crate) fn replay(dev: &Arc<dyn BlockDevice>) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(now_ns));
     let options = MountOptions::default();
     let (store, _) = open_store(dev, &clock, &options)?;
-    let only_scan = RecoverOptions { dry_run: true, salvage: true };
-    let found = Journal::recover(&**dev, &log_map(&store)?, only_scan)?;
+    let found = Journal::recover(&**dev, &log_map(&store)?, ONLY_SCAN)?;
     if found.fast_commits > 0 && check == FeatureCheck::ReadWrite {
         let (names, _) = mount(Arc::clone(dev), clock, options)?;
         return unmount(&names);

@@ -201,9 +201,15 @@ impl Plan {
             if after.unreplayed {
                 match replay(&above) {
                     Ok(()) => replayed = true,
-                    // A journal that is mended, or dropped, has nothing to replay.
-                    Err(why) if answers.mends_journal && edits.is_empty() => return Err(why),
-                    Err(_) => answers.mends_journal = true,
+                    Err(_) if !answers.mends_journal || !edits.is_empty() => {
+                        answers.mends_journal = true;
+                    }
+                    // A log that is damaged, in a journal that is sound, is dropped.
+                    Err(why) if answers.log_lost.is_none() => match in_memory::why_lost(&above) {
+                        Some(what) => answers.log_lost = Some(what),
+                        None => return Err(why),
+                    },
+                    Err(why) => return Err(why),
                 }
             }
             if !after.unreplayed || !edits.is_empty() {

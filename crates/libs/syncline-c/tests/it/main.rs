@@ -234,6 +234,38 @@ fn the_examples_of_the_document_run() {
     }
 }
 
+/// A reader of the first example learns why each of its calls failed: the sentence is kept by the
+/// handle that the call got.
+#[test]
+fn the_example_says_what_failed() {
+    const NAME: &str = "the_example_says_what_failed";
+    if !there(NAME, "cc") {
+        return;
+    }
+    let document = std::fs::read_to_string(here("../../../docs/LIBRARIES.md")).unwrap();
+    let example = blocks(&document, "c").swap_remove(0);
+    for (number, (from, to, said)) in [
+        ("mkfs(\"card.img\"", "mkfs(\"none/card.img\"", "no such file or directory"),
+        ("open(\"card.img\"", "open(\"other.img\"", "no such file or directory"),
+        ("today\", SYNCLINE_WRITE", "today/x\", SYNCLINE_WRITE", "no such file or directory"),
+        ("\"hello\\n\", 6) != 6", "many, sizeof many) != sizeof many", "no space left"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let changed =
+            example.replace(from, to).replace("int main", "char many[1 << 27];\nint main");
+        assert!(changed.contains(to), "{from}");
+        let dir = scratch();
+        let source = dir.path().join(format!("failing{number}.c"));
+        std::fs::write(&source, changed).unwrap();
+        let program = compile(&source, dir.path(), &SANITIZERS);
+        let ran = Command::new(program).current_dir(dir.path()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.code() == Some(1) && stderr.contains(said), "{to}: {stderr}");
+    }
+}
+
 /// `make install` and the packages have the library from `packaging/install-library.sh`.
 #[test]
 fn an_installed_library_is_found_by_pkg_config() {

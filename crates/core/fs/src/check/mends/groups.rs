@@ -11,12 +11,7 @@ impl Mender<'_, '_> {
     pub(super) fn mend_groups(&mut self) -> Step {
         for finding in self.found(&[k::DESC_CSUM]) {
             let Some(group) = finding.group else { continue };
-            if let Some(mut desc) = self.c.desc(group)? {
-                // What it says of unused parts is not believed.
-                desc.bg_flags &= !(BLOCK_UNINIT | INODE_UNINIT);
-                desc.bg_itable_unused = 0;
-                self.put_desc(group, &desc)?;
-            }
+            self.forget_unused(group)?;
         }
         for finding in self.found(&[k::ENTRY_UNINIT, k::INODE_BITMAP]) {
             // The number of the inode whose part was not read.
@@ -36,6 +31,14 @@ impl Mender<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Writes a descriptor, with its checksum, that says of no part that it was never used.
+    pub(super) fn forget_unused(&mut self, group: u32) -> Step {
+        let Some(mut desc) = self.c.desc(group)? else { return Ok(()) };
+        desc.bg_flags &= !(BLOCK_UNINIT | INODE_UNINIT);
+        desc.bg_itable_unused = 0;
+        self.put_desc(group, &desc)
     }
 
     /// The number of a group whose descriptor a finding is about.

@@ -55,7 +55,7 @@ use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode};
 
 use super::inodes::decode;
 use super::kinds::{self as k, Kind};
-use super::{CheckProgress, CheckReport, Checker, Finding, Opened, Step, Stop, cache};
+use super::{At, CheckProgress, CheckReport, Checker, Finding, Opened, Step, Stop, cache};
 use crate::error::Result;
 
 /// Findings that a repair keeps beyond those of a check.
@@ -86,6 +86,10 @@ pub(crate) fn inspect(
     checker.usage.is_strict = answers.has_mended;
     let waits = checker.report.unreplayed && !answers.mends_journal;
     let edits = checker.run().and_then(|()| {
+        if let Some(why) = answers.log_lost.as_ref().filter(|_| checker.report.unreplayed) {
+            let what = format!("the log cannot be replayed: {why}");
+            checker.note(k::JOURNAL_SUPER, At::ino(checker.sb.s_journal_inum), what);
+        }
         if waits {
             Ok(Vec::new())
         } else {
@@ -108,13 +112,21 @@ pub(crate) struct Answers<'a> {
     given: BTreeMap<String, bool>,
     /// The log cannot be replayed: the journal is mended first. Else nothing is before the replay.
     pub(crate) mends_journal: bool,
+    /// Why it could not be replayed after that: it is dropped.
+    pub(crate) log_lost: Option<String>,
     /// A mend was made before.
     pub(crate) has_mended: bool,
 }
 
 impl<'a> Answers<'a> {
     pub(crate) fn new(ask: &'a mut dyn FnMut(&Finding) -> bool) -> Self {
-        Self { ask, given: BTreeMap::new(), mends_journal: false, has_mended: false }
+        Self {
+            ask,
+            given: BTreeMap::new(),
+            mends_journal: false,
+            log_lost: None,
+            has_mended: false,
+        }
     }
 
     fn allows(&mut self, finding: &Finding) -> bool {

@@ -19,11 +19,13 @@ pub(super) const CHECKSUM_AT: usize = 0x3fc;
 const NUMBERS_AT: [usize; 4] = [0x240, 0x244, 0x26c, 0x280];
 
 /// Notices that are mended, as e2fsck does.
-pub(super) const NOTICES: [Kind; 3] = [k::JOURNAL_PENDING, k::ERROR_RECORDED, k::ORPHAN_PRESENT];
+pub(super) const NOTICES: [Kind; 4] =
+    [k::JOURNAL_PENDING, k::ERROR_RECORDED, k::ORPHAN_PRESENT, k::DESC_FLAGS];
 
 impl Mender<'_, '_> {
-    /// Marks a log that is not empty as one to be replayed, and an empty orphan file as empty, and
-    /// forgets the error in the journal. True if something changed.
+    /// Marks a log that is not empty as one to be replayed, and an empty orphan file as empty,
+    /// forgets the error in the journal, and takes parts that were never used as used. True if
+    /// something changed.
     pub(super) fn mend_notices(&mut self) -> Step<bool> {
         let notices = std::mem::take(&mut self.notices);
         if self.c.backup > 0 {
@@ -36,6 +38,10 @@ impl Mender<'_, '_> {
                     // What was found then is mended first.
                     None => self.forgets_errors = true,
                 }
+                continue;
+            }
+            if super::is_of(notice, &[k::DESC_FLAGS]) {
+                self.forget_unused(notice.group.unwrap_or(0))?;
                 continue;
             }
             let waits = super::is_of(notice, &[k::JOURNAL_PENDING]);
