@@ -188,7 +188,7 @@ export class Image {
   choose(partition?: number): void;
   mount(options?: MountOptions): Mounted;
   unmount(): void;
-  /** Writes everything back: the image is clean then. */
+  /** Aborts open writers and writes everything back: the image is clean then. */
   close(): void;
   /** Returns when all changes are durable on the device. */
   sync(): void;
@@ -242,6 +242,11 @@ export class Image {
     contents: string | Uint8Array | Iterable<Uint8Array>,
     options?: { mode?: number },
   ): void;
+  /**
+   * The file appears at `close`; `abort`, and `unmount` or `close` of the image before that, remove what
+   * was written, and `write` and `close` of the writer throw `EBADF` from then on. After a `write` that
+   * failed they throw its error.
+   */
   writer(
     path: string,
     options?: { mode?: number },

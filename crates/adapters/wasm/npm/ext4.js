@@ -230,6 +230,8 @@ export class Image {
   #instance;
   #writable = false;
   #replayed = false;
+  /** Those that were neither closed nor aborted. */
+  #writers = new Set();
   /** Format, size and partitions. */
   disk;
   /** The partition that was chosen; undefined is the whole. */
@@ -478,30 +480,65 @@ export class Image {
     const writer = this.writer(path, { mode });
     try {
       for (const part of parts instanceof Uint8Array ? [parts] : parts) writer.write(part);
+      writer.close();
     } catch (error) {
       writer.abort();
       throw error;
     }
-    writer.close();
   }
 
-  /** A file that is written in parts under a temporary name, and gets its own at `close`. */
+  /** A file that is written in parts under a temporary name. It gets its own at `close`, or none. */
   writer(path, { mode = 0o644 } = {}) {
     const slash = path.lastIndexOf("/") + 1;
-    const temporary = `${path.slice(0, slash)}.syncline-${temporaries++}.tmp`;
+    let temporary;
+    // A killed program may have left a file of such a name, whose end would stay.
+    do temporary = `${path.slice(0, slash)}.syncline-${temporaries++}.tmp`;
+    while (this.#has(temporary));
     let at = 0;
     this.write(temporary, 0, new Uint8Array(), mode);
-    return {
+    let failed;
+    const ended = () => {
+      if (failed) throw failed;
+      if (this.#writers.has(writer)) return;
+      throw new Ext4Error("EBADF", `${path}: this writer was closed or aborted, or the image unmounted`);
+    };
+    const writer = {
       write: (bytes) => {
-        for (let from = 0; from < bytes.length; from += 1 << 20) {
-          const part = bytes.subarray(from, from + (1 << 20));
-          this.write(temporary, at, part, mode);
-          at += part.length;
+        ended();
+        try {
+          for (let from = 0; from < bytes.length; from += 1 << 20) {
+            const part = bytes.subarray(from, from + (1 << 20));
+            this.write(temporary, at, part, mode);
+            at += part.length;
+          }
+        } catch (error) {
+          failed = error;
+          throw error;
         }
       },
-      close: () => this.rename(temporary, path),
-      abort: () => this.remove(temporary),
+      close: () => {
+        ended();
+        this.rename(temporary, path);
+        this.#writers.delete(writer);
+      },
+      abort: () => {
+        if (!this.#writers.has(writer)) return;
+        if (this.#has(temporary)) this.remove(temporary);
+        this.#writers.delete(writer);
+      },
     };
+    this.#writers.add(writer);
+    return writer;
+  }
+
+  #has(path) {
+    try {
+      this.lstat(path);
+      return true;
+    } catch (error) {
+      if (error.code === "ENOENT") return false;
+      throw error;
+    }
   }
 
   mkdir(path, { mode = 0o755, parents = false } = {}) {
@@ -560,10 +597,20 @@ export class Image {
     this.#instance.bytes("sync");
   }
 
-  /** Writes everything back; the image is clean then. */
+  /** Aborts the open writers and writes everything back; the image is clean then. */
   unmount() {
+    const failed = [];
+    for (const writer of this.#writers) {
+      try {
+        writer.abort();
+      } catch (error) {
+        failed.push(error);
+      }
+    }
     this.#instance.bytes("unmount");
     this.#writable = false;
+    this.#writers.clear();
+    if (failed.length > 0) throw failed[0];
   }
 
   close() {

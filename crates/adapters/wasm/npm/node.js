@@ -33,8 +33,11 @@ export class FileDevice {
     fs.fdatasyncSync(this.fd);
   }
 
+  /** Once: the number may be that of another file afterwards. */
   close() {
-    fs.closeSync(this.fd);
+    const { fd } = this;
+    this.fd = undefined;
+    if (fd !== undefined) fs.closeSync(fd);
   }
 }
 
@@ -58,10 +61,15 @@ export async function openFile(path, options = {}) {
     const image = await open(device, options);
     const close = image.close.bind(image);
     image.close = () => {
+      let isBusy = false;
       try {
         close();
+      } catch (error) {
+        // Another call goes on, which needs the file.
+        isBusy = error.code === "EBUSY";
+        throw error;
       } finally {
-        device.close();
+        if (!isBusy) device.close();
       }
     };
     return image;

@@ -155,6 +155,53 @@ test("changes go through the journal, and e2fsck finds a clean image", async () 
   again.close();
 });
 
+test("a writer that is not closed leaves the old file, and nothing else", async () => {
+  const name = copy("unfinished.img");
+  const names = (card) => card.list("/").map((entry) => entry.name).sort();
+  const card = await ext4.openFile(name, { writable: true });
+  const before = names(card);
+  for (const end of ["unmount", "planRepair", "close"]) {
+    const writers = ["/hello.txt", "/new", "/removed"].map((path) => card.writer(path));
+    for (const writer of writers) writer.write(noise(100_000));
+    const temporary = names(card).filter((one) => !before.includes(one));
+    assert.equal(temporary.length, 3);
+    card.remove(`/${temporary[0]}`);
+    card[end]();
+    clean(name);
+    if (end !== "close") card.mount({ writable: true });
+    for (const writer of writers) {
+      assert.throws(() => writer.write(noise(1)), { name: "Ext4Error", code: "EBADF", message: /^\/\w/ });
+      assert.throws(() => writer.close(), { code: "EBADF" });
+      writer.abort();
+    }
+  }
+  const again = await ext4.openFile(name, { writable: true });
+  assert.deepEqual(names(again), before);
+  assert.equal(Buffer.from(again.readFile("/hello.txt")).toString(), "hello\n");
+  // Within a call nothing is unmounted, and the writer goes on.
+  const writer = again.writer("/new");
+  again.check(() => assert.throws(() => again.close(), { code: "EBUSY" }));
+  assert.throws(() => again.writeFile("/d", "a directory"), { code: "EISDIR" });
+  const full = again.writer("/full");
+  for (const call of [() => full.write(noise(20 << 20)), () => full.write(noise(1)), () => full.close()]) {
+    assert.throws(call, { code: "ENOSPC" });
+  }
+  full.abort();
+  // Names that a killed program has left are not taken.
+  const [temporary, ...more] = names(again).filter((one) => !before.includes(one));
+  assert.deepEqual(more, []);
+  for (let n = 1; n < 9; n += 1) again.write(`/${temporary.replace(/\d+/, (of) => +of + n)}`, 0, noise(9));
+  writer.write(Buffer.from("all"));
+  writer.close();
+  again.writeFile("/short", "s");
+  assert.equal(Buffer.from(again.readFile("/new")).toString(), "all");
+  assert.equal(Buffer.from(again.readFile("/short")).toString(), "s");
+  assert.equal(names(again).length, before.length + 10);
+  again.close();
+  again.close();
+  clean(name);
+});
+
 test("a journal that waits is replayed in memory by a reader, and by a writer for good", async () => {
   const name = copy("crashed.img");
   const lost = await ext4.openFile(name, { writable: true });
@@ -486,4 +533,35 @@ test("images of 8 and 100 GB are opened with few bytes read", async () => {
     file.close();
     fs.rmSync(name);
   }
+});
+
+/** A stand-in for the worker of a browser: the image that was chosen, its ranges, and messages. */
+const WORKER = `import fs from "node:fs";
+class FileReaderSync {
+  readAsArrayBuffer(bytes) {
+    return Uint8Array.from(bytes).buffer;
+  }
+}
+const file = Object.assign(fs.readFileSync("card.img"), { size: fs.statSync("card.img").size });
+Object.assign(globalThis, { FileReaderSync, postMessage: (bytes) => process.stdout.write(bytes) });
+`;
+
+test("the examples of docs/WEB.md run where the package is installed", () => {
+  const document = fs.readFileSync(new URL("../../../docs/WEB.md", import.meta.url), "utf8");
+  const examples = [...document.matchAll(/^```js\n([^]*?)^```$/gm)].map(([, text]) => text);
+  assert.equal(examples.length, 2);
+  fs.mkdirSync(at("web/node_modules/@syncline"), { recursive: true });
+  fs.symlinkSync(new URL("..", import.meta.url), at("web/node_modules/@syncline/ext4"));
+  fs.mkdirSync(at("web/tree/etc"), { recursive: true });
+  for (const name of ["hostname", "os-release"]) fs.writeFileSync(at(`web/tree/etc/${name}`), `old ${name}\n`);
+  run("mke2fs", "-q", "-t", "ext4", "-d", at("web/tree"), at("web/card.img"), "16M");
+  const options = { cwd: at("web"), encoding: "utf8" };
+  const said = examples.map((text) => {
+    const needs = text.includes("(file)") ? WORKER : "";
+    return execFileSync(process.execPath, ["--input-type=module", "-e", needs + text], options);
+  });
+  assert.match(said[0], /^-rw-r--r-- 13 hostname$/m);
+  assert.equal(said[1], "old os-release\n");
+  assert.equal(run("debugfs", "-R", "cat /etc/hostname", at("web/card.img")), "pi\n");
+  clean(at("web/card.img"));
 });
