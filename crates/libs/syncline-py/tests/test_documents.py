@@ -1,5 +1,6 @@
-"""The examples of the documents run."""
+"""The examples of the documents run, and what they install is there."""
 
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -18,6 +19,19 @@ BLOCKS = [
 
 def test_there_are_examples():
     assert len(BLOCKS) >= 6
+
+
+def test_what_pip_installs_is_a_file_and_its_extras_exist():
+    """The name alone is that of a stranger's package, or of none."""
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.*ml")]
+    sources = [*HERE.parent.rglob("*.*"), *(ROOT / "lab" / "src").rglob("*.rs")]
+    texts = [path.read_text() for path in documents + sources if path.suffix in (".md", ".yml", ".toml", ".py", ".rs")]
+    commands = [given for text in texts for given in re.findall(r"pip3? install\b([^`\n]*)", text)]
+    ours = [given for given in commands if "syncline" in given]
+    extras = [extra for given in ours for extra in re.findall(r"\[(\w+)\]", given)]
+    assert len(ours) >= 3 and "sweeps" in extras
+    assert [given for given in ours if ".whl" not in given or re.search(r"(?<![\w./-])syncline\b(?!-)", given)] == []
+    assert set(extras) <= set(importlib.metadata.metadata("syncline").get_all("Provides-Extra"))
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -386,6 +386,19 @@ def test_a_disk_that_fills_keeps_the_rows_before(tmp_path):
     assert sweeps.read(out).num_rows == len(sizes)
 
 
+def test_without_the_program_the_error_names_it_and_the_next_step(tmp_path, monkeypatch):
+    monkeypatch.delenv("SYNCLINE_LAB")
+    monkeypatch.setenv("PATH", "")
+    said = "no program `syncline-lab` in the path; install it, or set SYNCLINE_LAB to it"
+    with pytest.raises(SweepError, match=said):
+        sweeps.sweep(plan(), output=tmp_path / "out")
+    (tmp_path / "plan.toml").write_text(f"traces = ['{MAIL}']\npolicies = ['lru']\nsizes = ['64K']\n")
+    command = [sys.executable, "-m", "syncline.sweeps", str(tmp_path / "plan.toml"), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1) and said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "text, said",
     [

@@ -33,6 +33,7 @@ class raises:
     def __exit__(self, kind, value, _):
         assert isinstance(value, OSError), f"not raised: {errno.errorcode[self.number]}"
         assert value.errno == self.number, value
+        self.text = str(value)
         return True
 
 
@@ -304,12 +305,22 @@ def test_closed(image):
     raw = volume.open("/g", "w+b", 0)
     file.write(b"buffered")
     file.flush()
+    volume.symlink("f", "/l")
+    entries = volume.scandir()
+    found, later = {entry.name: entry for entry in volume.scandir()}, volume.walk()
     volume.close()
     volume.close()
     assert volume.closed and "closed" in repr(volume)
     for call in (volume.sync, volume.statfs, volume.listdir, lambda: volume.open("/f"), lambda: volume.recovered):
         with pytest.raises(ValueError):
             call()
+    # Of a directory there is what was listed, and nothing of its files.
+    assert {entry.name for entry in entries} == {"f", "g", "l", "lost+found"} and found["f"].is_file()
+    for call in (found["f"].stat, found["l"].is_dir, lambda: found["l"].stat(follow_symlinks=False), volume.scandir):
+        with pytest.raises(ValueError):
+            call()
+    with pytest.raises(ValueError):
+        next(later)
     raw.close()
     file.close()
     for call in (raw.read, raw.tell, raw.fsync, raw.stat, lambda: raw.write(b""), lambda: raw.seek(0)):
@@ -338,8 +349,45 @@ def test_dropped_in_any_order(image):
     assert syncline.check(image).is_clean
 
 
+#: Opens the image that is named, until its input ends.
+HOLDER = "import sys, syncline; volume = syncline.Volume(sys.argv[1]); print(flush=True); sys.stdin.read()"
+
+
+def refused(image, *said):
+    """Nothing opens the image; each error says who has it open."""
+    calls = (Volume, lambda path: Volume(path, "r"), syncline.check, syncline.recover, lambda path: syncline.mkfs(path, force=True))
+    for call in calls:
+        with raises(errno.EBUSY) as raised:
+            call(image)
+        assert all(part in raised.text for part in said), raised.text
+
+
+def test_in_use_by_another_process(image):
+    command = [sys.executable, "-c", HOLDER, image]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"\n"
+        name = pathlib.Path(f"/proc/{holder.pid}/comm").read_text().strip()
+        refused(image, f"another program has it open: {name} (process {holder.pid}); close that first")
+        holder.stdin.close()
+    assert syncline.check(image).is_clean
+
+
+def test_in_use_by_a_mount(image, tmp_path, isolate):
+    program, directory = isolate.removeprefix("isolate="), tmp_path / "mounted"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("needs FUSE")
+    directory.mkdir()
+    subprocess.run([program, "mount", image, directory], check=True)
+    try:
+        refused(image, f"it is mounted on {directory}; unmount it with `syncline umount {directory}`")
+    finally:
+        subprocess.run([program, "umount", directory], check=True)
+    assert syncline.check(image).is_clean
+
+
 def test_in_use(image):
     with Volume(image):
+        refused(image, "this program has it open already; close it first")
         with raises(errno.EBUSY):
             Volume(image)
         with raises(errno.EBUSY):
