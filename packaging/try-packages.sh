@@ -1,9 +1,28 @@
 #!/bin/sh
-# Runs in a clean chroot: installs the packages beside this script, uses them as docs/INSTALL.md says, and purges them.
+# Runs in a clean chroot: installs the packages beside this script by the lines of their docs/INSTALL.md, uses and purges them.
 set -eux
 packages=$(cd "$(dirname "$0")" && pwd)
+cd "$packages"
+# Before a package is installed, its documents are read within it.
+dpkg-deb --fsys-tarfile syncline_*.deb | tar -C /tmp -xf - --wildcards './usr/share/doc/syncline/docs/*.md'
+manual=/tmp/usr/share/doc/syncline/docs
+
+# Lines of INSTALL.md's blocks that begin so, without sudo and remarks, for a shell without a terminal.
+manual_lines() { # BEGINNING
+    awk -v beginning="$1" '
+        /^```/ { fenced = !fenced; next }
+        { sub(/^sudo /, ""); sub(/ +#.*/, "") }
+        !fenced || index($0, beginning) != 1 || !/syncline/ { next }
+        { sub(/^apt [a-z]+/, "& -y -qq"); sub(/^apt /, "apt-get "); print; found = 1 }
+        END { exit !found }
+    ' "$manual/INSTALL.md" || { echo "INSTALL.md has no line \`$1\`" >&2; exit 1; }
+}
+
 apt-get update -qq
-apt-get install -y -qq "$packages"/*.deb fuse3 e2fsprogs gcc libc6-dev pkg-config util-linux mount sqlite3 >/dev/null
+apt-get install -y -qq fuse3 e2fsprogs gcc libc6-dev pkg-config util-linux mount sqlite3 >/dev/null
+install=$(manual_lines 'apt install')
+sh -eux -c "$install" >/dev/null
+for package in *.deb; do dpkg -s "${package%%_*}" >/dev/null; done
 
 syncline --version --verbose
 man_pages=$(find /usr/share/man -name 'syncline*.1.gz' | wc -l)
@@ -111,12 +130,24 @@ done
 wheel=$(find "$packages" -name '*.whl')
 if [ -n "$wheel" ]; then
     apt-get install -y -qq python3-venv >/dev/null
+    install=$(manual_lines 'python3 -m venv')
+    # With what sweeps need, as docs/FLEETS.md says.
+    # shellcheck disable=SC2016 # a line of Markdown
+    extra=$(grep -o '`pip install [^`]*`' "$manual/FLEETS.md" | tr -d '`')
+    [ -n "$extra" ]
     for user in somebody root; do
         su -s /bin/sh - "$user" -c "
             set -eux
-            python3 -m venv venv && venv/bin/pip install -q $wheel
+            cp $wheel .
+            $install
             venv/bin/python $packages/try-python.py $packages/LIBRARIES.md
-            rm -rf venv"
+            if venv/bin/pip download -q --no-deps -d fetched fsspec; then
+                venv/bin/$extra
+                venv/bin/python -c 'import fsspec, pyarrow; from syncline import sweeps'
+            else
+                echo 'left out: the package index cannot be reached'
+            fi
+            rm -rf venv fetched syncline-*.whl"
     done
     apt-get purge -y -qq python3-venv >/dev/null
 fi
@@ -128,6 +159,8 @@ tar -C /unpacked -xJf "$packages"/*-linux-gnu.tar.xz
 /unpacked/*/bin/syncline preload --relaxed '*' -- true
 rm -rf /unpacked
 
-apt-get purge -y -qq syncline syncline-lab libsyncline0 libsyncline-dev >/dev/null
+purge=$(manual_lines 'apt purge')
+sh -eux -c "$purge" >/dev/null
+rm -r /tmp/usr
 [ ! -e /usr/bin/syncline ] && [ ! -e /usr/bin/syncline-lab ]
 userdel -r somebody 2>/dev/null || rm -rf /home/somebody
