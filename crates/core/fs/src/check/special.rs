@@ -66,7 +66,7 @@ impl Checker<'_> {
             self.note(kinds::JOURNAL_INODE, at, "the journal is no file");
         } else if quota && self.ro_compat(RoCompatFeatures::QUOTA) && !is_file {
             self.note(kinds::QUOTA_INODE, at, "the quota is no file");
-        } else if orphans && !is_file {
+        } else if orphans && (!is_file || raw.i_links_count == 0) {
             self.note(kinds::ORPHAN_FILE, at, "the orphan file is no file");
         } else if ino == JOURNAL_INO && !journal && in_use {
             let what = "the inode of the journal is in use, and the superblock names none";

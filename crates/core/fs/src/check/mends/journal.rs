@@ -11,6 +11,7 @@ use syncline_ondisk::superblock::JOURNAL_INO;
 use syncline_ondisk::{CompatFeatures, IncompatFeatures};
 
 use super::Mender;
+use super::superblock::clear_bits;
 use crate::check::Step;
 use crate::check::kinds as k;
 
@@ -117,15 +118,15 @@ impl Mender<'_, '_> {
         if !is_journal || (whole.count() as u64) < blocks {
             return Ok(false);
         }
-        let now = self.raw(ino)?;
+        let now = self.raw(ino)?.filter(|_| ino == JOURNAL_INO);
         if now.is_some_and(|now| now.i_block == raw.i_block && now.i_links_count > 0) {
             return Ok(false);
         }
-        if ino >= self.c.geo.first_ino {
-            // One that had a name is hidden.
+        if ino != JOURNAL_INO {
+            // One that had a name is hidden, and another inode was named by mistake.
             self.change_super(|sb| put_le32(sb, 0xe0, JOURNAL_INO))?;
         }
-        self.change(ino.min(JOURNAL_INO), |slot| {
+        self.change(JOURNAL_INO, |slot| {
             put_le16(slot, 0x1a, 1);
             put_le16(slot, 0x00, raw.i_mode);
             put_le32(slot, 0x04, words[16]);
@@ -236,9 +237,4 @@ fn new_super(bytes: &mut [u8], block_size: usize, blocks: u32, sequence: u32, uu
     put_be32(bytes, 0x18, sequence);
     put_bytes(bytes, 0x30, &uuid);
     put_be32(bytes, 0x40, 1);
-}
-
-fn clear_bits(bytes: &mut [u8], at: usize, bits: u32) {
-    let left = le32(bytes, at) & !bits;
-    put_le32(bytes, at, left);
 }

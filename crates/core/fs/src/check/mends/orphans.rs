@@ -8,6 +8,7 @@ use syncline_ondisk::inode::{I_BLOCK_OFFSET, Inode, flags};
 use syncline_ondisk::{CompatFeatures, RoCompatFeatures, orphan_file};
 
 use super::Mender;
+use super::superblock::clear_bits;
 use crate::check::Step;
 use crate::check::kinds as k;
 
@@ -32,10 +33,50 @@ impl Mender<'_, '_> {
         if is_wrong && self.c.sb.s_last_orphan != 0 {
             self.change_super(|sb| put_le32(sb, 0xe8, 0))?;
         }
+        if self.has(&[k::ORPHAN_FILE]) && !self.has_orphan_file()? {
+            return self.drop_orphan_file();
+        }
         if has_any || self.has(&[k::ORPHAN_FILE]) {
             self.empty_orphan_file()?;
         }
         Ok(())
+    }
+
+    /// True if the orphan file can be one: only what is in some of its blocks may be wrong. A file
+    /// that has none of them is somebody else's, which the superblock names by mistake.
+    fn has_orphan_file(&mut self) -> Step<bool> {
+        let ino = self.c.sb.s_orphan_file_inum;
+        let Some((raw, runs)) = self.c.files.get(&ino).cloned() else { return Ok(false) };
+        let blocks: Vec<u64> = runs.blocks().map(|(_, block)| block).collect();
+        let is_whole =
+            raw.i_size > 0 && raw.i_size == (blocks.len() as u64) << self.c.geo.block_bits;
+        if !self.c.compat(CompatFeatures::HAS_JOURNAL)
+            || ino < self.c.geo.first_ino
+            || !raw.is_file()
+            || raw.i_links_count == 0
+            || !is_whole
+            || !blocks.iter().all(|block| self.is_own(*block))
+        {
+            return Ok(false);
+        }
+        for block in blocks {
+            if self
+                .view(block)?
+                .is_some_and(|bytes| orphan_file::verify(&bytes, block, None).is_ok())
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A file system without one keeps a list. A file that the superblock names by mistake stays.
+    fn drop_orphan_file(&mut self) -> Step {
+        self.change_super(|sb| {
+            clear_bits(sb, 0x5c, CompatFeatures::ORPHAN_FILE.bits());
+            clear_bits(sb, 0x64, RoCompatFeatures::ORPHAN_PRESENT.bits());
+            put_le32(sb, 0x280, 0);
+        })
     }
 
     /// Frees the blocks of a file that are behind its size.
@@ -119,10 +160,6 @@ impl Mender<'_, '_> {
             }
             self.put(block, bytes);
         }
-        let present = RoCompatFeatures::ORPHAN_PRESENT.bits();
-        self.change_super(|sb| {
-            let left = syncline_ondisk::bytes::le32(sb, 0x64) & !present;
-            put_le32(sb, 0x64, left);
-        })
+        self.change_super(|sb| clear_bits(sb, 0x64, RoCompatFeatures::ORPHAN_PRESENT.bits()))
     }
 }

@@ -49,7 +49,7 @@ impl Mender<'_, '_> {
                 if waits {
                     or32(sb, 0x60, IncompatFeatures::RECOVER.bits());
                 } else {
-                    put_le32(sb, 0x64, le32(sb, 0x64) & !RoCompatFeatures::ORPHAN_PRESENT.bits());
+                    clear_bits(sb, 0x64, RoCompatFeatures::ORPHAN_PRESENT.bits());
                 }
             })?;
         }
@@ -87,7 +87,7 @@ impl Mender<'_, '_> {
         }
         if self.has(&[k::ORPHAN_NO_FILE]) {
             let bits = RoCompatFeatures::ORPHAN_PRESENT.bits();
-            self.change_super(|sb| put_le32(sb, 0x64, le32(sb, 0x64) & !bits))?;
+            self.change_super(|sb| clear_bits(sb, 0x64, bits))?;
         }
         Ok(())
     }
@@ -168,4 +168,9 @@ impl Mender<'_, '_> {
 fn or32(bytes: &mut [u8], at: usize, bits: u32) {
     let all = le32(bytes, at) | bits;
     put_le32(bytes, at, all);
+}
+
+pub(super) fn clear_bits(bytes: &mut [u8], at: usize, bits: u32) {
+    let left = le32(bytes, at) & !bits;
+    put_le32(bytes, at, left);
 }
