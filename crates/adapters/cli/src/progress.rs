@@ -122,25 +122,32 @@ impl Bar {
     }
 
     fn show(&self, mut state: MutexGuard<'_, State>) {
-        let wait = if self.is_terminal { REDRAW } else { LINES };
-        if (state.done == 0 && state.moved_bytes == 0) || state.shown.elapsed() < wait {
-            return;
-        }
-        state.shown = Instant::now();
-        let text = self.text(&state, state.began.elapsed());
+        let now = Instant::now();
+        let Some(line) = self.line(&state, now) else { return };
+        state.shown = now;
         if !self.is_terminal {
-            // The end is said by the command.
-            if state.done != state.total {
-                crate::complain(&text);
-            }
-            return;
+            return crate::complain(&line);
         }
         state.is_drawn = true;
         let columns = self.columns.unwrap_or_else(columns);
-        let line = format::line(&format!("{}{text}", filled(&state))).into_owned();
         let line: String = line.chars().take(columns.saturating_sub(1)).collect();
         // Nobody looks at a standard error that is closed.
         let _ = write!(stderr().lock(), "\r\x1b[K{line}");
+    }
+
+    /// The line that is due; `None` before the first step, too early, and at the end where there is
+    /// no terminal: that is said by the command.
+    fn line(&self, state: &State, now: Instant) -> Option<String> {
+        let wait = if self.is_terminal { REDRAW } else { LINES };
+        let has_begun = state.done > 0 || state.moved_bytes > 0;
+        if !has_begun || now.saturating_duration_since(state.shown) < wait {
+            return None;
+        }
+        let text = self.text(state, now.saturating_duration_since(state.began));
+        if self.is_terminal {
+            return Some(format::line(&format!("{}{text}", filled(state))).into_owned());
+        }
+        (state.done != state.total).then_some(text)
     }
 
     /// Prints `print` where the bar was.
@@ -245,6 +252,31 @@ mod tests {
             [(0, 1, 2), (10, 1, 100_000), (10, 5, 0), (10, 5, 5), (10, 0, 5), (100_000, 1, 900)]
         {
             assert_eq!(after(seconds, done, total), None, "{done} of {total} in {seconds} s");
+        }
+    }
+
+    /// A terminal gets a bar where the total is known, all else a line every 30 s.
+    #[test]
+    fn lines_come_when_they_are_due_and_say_something() {
+        for (is_terminal, due_ms) in [(true, 100), (false, 30_000)] {
+            let line = |done, total, after_ms| {
+                let mut bar = bytes("import", total);
+                bar.is_terminal = is_terminal;
+                let mut state = bar.state();
+                state.done = done;
+                let now = state.shown + Duration::from_millis(after_ms);
+                bar.line(&state, now)
+            };
+            let (some, all) = (1 << 20, 4 << 20);
+            assert_eq!(line(some, all, due_ms - 1), None, "too early");
+            assert_eq!(line(0, 0, due_ms), None, "nothing of nothing");
+            assert_eq!(line(0, all, due_ms), None, "not begun");
+            let shown = line(some, all, due_ms).expect("it is due");
+            let bar = if is_terminal { "[#####---------------] " } else { "" };
+            assert!(shown.starts_with(&format!("{bar}import: 1.0 MiB of 4.0 MiB")), "{shown}");
+            let unknown = line(some, 0, due_ms).expect("it is due");
+            assert!(unknown.starts_with("import: 1.0 MiB"), "no bar: {unknown}");
+            assert_eq!(line(all, all, due_ms).is_some(), is_terminal, "the end");
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{at, run, scratch};
+use syncline_device::{FileDevice, FileOptions};
 use syncline_testkit::{ImageSpec, KernelMount, Need, mkfs, require};
 
 /// Every command that writes to an image, on this one.
@@ -39,6 +40,21 @@ fn all_refused(image: &Path, dir: &Path, why: &str) {
         assert!(idle || ran.err.contains(why), "{command:?}: {}", ran.err);
     }
     assert!(std::fs::read(image).unwrap() == before, "the image has changed");
+}
+
+/// Each says who has it.
+#[test]
+fn an_image_that_another_program_has_open_is_not_written_to() {
+    if !require("an_image_that_another_program_has_open_is_not_written_to", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    std::fs::write(dir.path().join("file"), "x").unwrap();
+    std::fs::create_dir(dir.path().join("tree")).unwrap();
+    let image = mkfs(&ImageSpec::default());
+    let held = FileDevice::open(image.path(), FileOptions::default()).unwrap();
+    all_refused(image.path(), dir.path(), &format!("(process {})", std::process::id()));
+    drop(held);
 }
 
 #[test]

@@ -310,7 +310,8 @@ fn every_command_names_the_mount_of_an_image() {
     let mut m = Mounted::new(image(), "");
     let (image, dir) = (m.image.path().display().to_string(), m.dir.display().to_string());
     let (file, tar) = (format!("{image}:/f"), format!("{image}.tar"));
-    let commands: [&[&str]; 14] = [
+    let (other, log) = (format!("{image}:/g"), format!("{image}.log"));
+    let commands: [&[&str]; 20] = [
         &["ls", &file],
         &["cat", &file],
         &["stat", &file],
@@ -325,6 +326,12 @@ fn every_command_names_the_mount_of_an_image() {
         &["mkfs", "--force", &image],
         &["recover", &image],
         &["mount", &image, "/mnt"],
+        &["cp", "/usr/bin/true", &file],
+        &["mv", &file, &other],
+        &["shell", &image],
+        &["serve", "--nfs", "127.0.0.1:0", &image],
+        &["record", "--image", &image, "--generate", "--records", "1"],
+        &["buffer", "attach", &image, "/mnt", "--log", &log, "--create"],
     ];
     for words in commands {
         let ran = run(words);

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::members::{End, archive, member};
 use crate::support::{at, binary, done, run, scratch, text};
-use syncline_testkit::{Need, require};
+use syncline_testkit::{Need, require, skip};
 
 /// Longest time from the signal to the end: 0.2 s, and some for a busy machine.
 const SOON: Duration = Duration::from_millis(700);
@@ -122,9 +122,18 @@ fn many(files: usize) -> Vec<u8> {
     archive(&members, End::Blocks)
 }
 
-/// Longest time for a command that works: 0.2 s on a quiet machine. Its exit code says whether the
-/// signal ended it, so a busy machine decides nothing.
+/// Longest time for a command that works, which takes 0.2 s on a quiet machine. The time of a
+/// processor does not depend on other programs.
 const LATE: Duration = Duration::from_secs(20);
+const LATE_WORK_MS: u64 = 1000;
+
+/// Milliseconds that a process had a processor, and whether it has ended.
+fn work_ms(process: u32) -> (u64, bool) {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = |nr: usize| fields[nr].parse::<u64>().unwrap();
+    ((ticks(11) + ticks(12)) * 10, fields[0] == "Z")
+}
 
 /// Sends SIGINT as soon as the process handles it; returns whether it was ended by that.
 fn is_ended(arguments: &[&str]) -> bool {
@@ -144,6 +153,12 @@ fn is_ended(arguments: &[&str]) -> bool {
     let began = Instant::now();
     let sent = child.try_wait().unwrap().is_none()
         && kill_process(Pid::from_child(&child), Signal::INT).is_ok();
+    let before = if sent { work_ms(child.id()).0 } else { 0 };
+    while sent && !work_ms(child.id()).1 && began.elapsed() < LATE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let worked = if sent { work_ms(child.id()).0 - before } else { 0 };
+    assert!(worked < LATE_WORK_MS, "{arguments:?} works {worked} ms more");
     let output = child.wait_with_output().unwrap();
     let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stderr));
     assert!(took < LATE, "{arguments:?} took {took:?}: {said}");
@@ -162,7 +177,10 @@ fn the_first_signal_ends_a_command_that_works_for_long() {
     std::fs::copy(&image, &copy).unwrap();
     let root = |image: &str| at(Path::new(image), "/");
     let (to_tree, new) = (root(&image), path("new.img"));
-    let commands: [&[&str]; 13] = [
+    let (log, file) = (path("log"), path("file"));
+    std::fs::write(&file, vec![7; 100 << 20]).unwrap();
+    done(&["flashlite", "write", &log, &file]);
+    let commands: [&[&str]; 15] = [
         &["import", &tar, &new],
         &["export", &image, "-o", &path("o.tar")],
         &["export", &image, "-o", "-"],
@@ -176,6 +194,8 @@ fn the_first_signal_ends_a_command_that_works_for_long() {
         &["resize", &image, "700M"],
         &["resize", "--minimum", &image],
         &["resize", &image, "64G"],
+        &["flashlite", "check", &log],
+        &["flashlite", "rearrange", &log, &path("plain")],
     ];
     let ended = commands.iter().filter(|command| is_ended(command)).count();
     assert!(ended >= commands.len() / 2, "{ended} of {} were long enough", commands.len());
@@ -183,6 +203,18 @@ fn the_first_signal_ends_a_command_that_works_for_long() {
     for image in [&image, &copy] {
         assert!(done(&["check", image]).contains("clean"));
     }
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("a check shows how far it is", "needs script; install util-linux's");
+    }
+    // It stands still again and again, so that it takes long enough on any machine.
+    let line = format!(
+        "{} check {image} & while kill -STOP $! 2> /dev/null; do sleep 0.12; kill -CONT $!; \
+         sleep 0.005; done; wait",
+        env!("CARGO_BIN_EXE_syncline")
+    );
+    let ran = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&ran.stdout);
+    assert!(shown.contains("] inodes: ") && shown.contains(" of "), "{shown:?}");
 }
 
 /// The check is over and the files move when the signal comes: the old size is left, and is clean.

@@ -110,8 +110,13 @@ fn a_terminal_sees_progress_and_nothing_else_does() {
     };
     let bar = shown(&import("shown.img"));
     assert!(bar.contains("\r\x1b[Kimported: ") && bar.ends_with("\r\x1b[K"), "{bar:?}");
+    let image = dir.path().join("plain.img");
+    // The pipe is full until somebody reads it.
+    let export =
+        shown(&format!("{program} export {} -o - | (sleep 0.3; cat > /dev/null)", text(&image)));
+    assert!(export.contains("exported: ") && export.ends_with("\r\x1b[K"), "{export:?}");
     // Too short to be shown.
-    let check = shown(&format!("{program} check {}/plain.img", text(dir.path())));
+    let check = shown(&format!("{program} check {}", text(&image)));
     assert!(!check.contains("\x1b[K"), "{check:?}");
 }
 

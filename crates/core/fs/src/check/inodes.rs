@@ -47,7 +47,7 @@ impl Checker<'_> {
 
     /// Inodes of a group that names may have, as its descriptor says.
     fn initialised(&self, group: u32, desc: &GroupDesc) -> u32 {
-        let (per_group, unused) = (self.geo.inodes_per_group, u32::from(desc.bg_itable_unused));
+        let (per_group, unused) = (self.geo.inodes_per_group, desc.bg_itable_unused);
         match self.csum.is_on() {
             _ if desc.has_flag(INODE_UNINIT) => 0,
             true => per_group - unused.min(per_group),
