@@ -123,31 +123,28 @@ impl Bar {
 
     fn show(&self, mut state: MutexGuard<'_, State>) {
         let now = Instant::now();
-        let Some(line) = self.line(&state, now) else { return };
+        let Some(text) = self.due(&state, now) else { return };
         state.shown = now;
         if !self.is_terminal {
-            return crate::complain(&line);
+            return crate::complain(&text);
         }
         state.is_drawn = true;
-        let columns = self.columns.unwrap_or_else(columns);
-        let line: String = line.chars().take(columns.saturating_sub(1)).collect();
+        let room = self.columns.unwrap_or_else(columns).saturating_sub(1);
+        let line = fitting(&filled(&state), &state.what, &text, room);
         // Nobody looks at a standard error that is closed.
         let _ = write!(stderr().lock(), "\r\x1b[K{line}");
     }
 
-    /// The line that is due; `None` before the first step, too early, and at the end where there is
+    /// The text that is due; `None` before the first step, too early, and at the end where there is
     /// no terminal: that is said by the command.
-    fn line(&self, state: &State, now: Instant) -> Option<String> {
+    fn due(&self, state: &State, now: Instant) -> Option<String> {
         let wait = if self.is_terminal { REDRAW } else { LINES };
         let has_begun = state.done > 0 || state.moved_bytes > 0;
         if !has_begun || now.saturating_duration_since(state.shown) < wait {
             return None;
         }
-        let text = self.text(state, now.saturating_duration_since(state.began));
-        if self.is_terminal {
-            return Some(format::line(&format!("{}{text}", filled(state))).into_owned());
-        }
-        (state.done != state.total).then_some(text)
+        let is_said = self.is_terminal || state.done != state.total;
+        is_said.then(|| self.text(state, now.saturating_duration_since(state.began)))
     }
 
     /// Prints `print` where the bar was.
@@ -208,6 +205,23 @@ fn filled(state: &State) -> String {
     format!("[{}{}] ", "#".repeat(full), "-".repeat(BAR_COLUMNS - full))
 }
 
+/// The bar and its text within so many columns. What is too long loses the bar itself, then the end
+/// of the work's name, with which the text begins: the figures behind it are what is looked at.
+fn fitting(filled: &str, what: &str, text: &str, room: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    let (what, text) = (format::line(what), format::line(text));
+    if length(filled) + length(&text) <= room {
+        return format!("{filled}{text}");
+    }
+    let over = length(&text).saturating_sub(room);
+    let figures = text.strip_prefix(&*what).filter(|_| over > 0);
+    let line = figures.map_or(text.to_string(), |figures| {
+        let kept = length(&what).saturating_sub(over + 1);
+        format!("{}…{figures}", what.chars().take(kept).collect::<String>())
+    });
+    line.chars().take(room).collect()
+}
+
 /// The mean rate: bytes where there are some, or steps by the unit in which they are not below one.
 fn rate(steps: u64, bytes: u64, seconds: f64) -> String {
     let per_s = steps as f64 / seconds;
@@ -259,25 +273,39 @@ mod tests {
     #[test]
     fn lines_come_when_they_are_due_and_say_something() {
         for (is_terminal, due_ms) in [(true, 100), (false, 30_000)] {
-            let line = |done, total, after_ms| {
+            let due = |done, total, after_ms| {
                 let mut bar = bytes("import", total);
                 bar.is_terminal = is_terminal;
                 let mut state = bar.state();
                 state.done = done;
                 let now = state.shown + Duration::from_millis(after_ms);
-                bar.line(&state, now)
+                bar.due(&state, now).map(|text| (filled(&state), text))
             };
             let (some, all) = (1 << 20, 4 << 20);
-            assert_eq!(line(some, all, due_ms - 1), None, "too early");
-            assert_eq!(line(0, 0, due_ms), None, "nothing of nothing");
-            assert_eq!(line(0, all, due_ms), None, "not begun");
-            let shown = line(some, all, due_ms).expect("it is due");
-            let bar = if is_terminal { "[#####---------------] " } else { "" };
-            assert!(shown.starts_with(&format!("{bar}import: 1.0 MiB of 4.0 MiB")), "{shown}");
-            let unknown = line(some, 0, due_ms).expect("it is due");
-            assert!(unknown.starts_with("import: 1.0 MiB"), "no bar: {unknown}");
-            assert_eq!(line(all, all, due_ms).is_some(), is_terminal, "the end");
+            assert_eq!(due(some, all, due_ms - 1), None, "too early");
+            assert_eq!(due(0, 0, due_ms), None, "nothing of nothing");
+            assert_eq!(due(0, all, due_ms), None, "not begun");
+            let (bar, text) = due(some, all, due_ms).expect("a part");
+            assert_eq!(bar, "[#####---------------] ");
+            assert!(text.starts_with("import: 1.0 MiB of 4.0 MiB"), "{text}");
+            let (bar, text) = due(some, 0, due_ms).expect("a part of what is not known");
+            assert!(bar.is_empty() && text.starts_with("import: 1.0 MiB"), "{bar}{text}");
+            assert_eq!(due(all, all, due_ms).is_some(), is_terminal, "the end");
         }
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_the_figures() {
+        let filled = "[####----------------] ";
+        let of = |what: &str, room| {
+            let line = fitting(filled, what, &format!("{what}: 1 of 18, 2 s left"), room);
+            assert!(line.chars().count() <= room, "{line}");
+            line
+        };
+        assert_eq!(of("runs", 50), format!("{filled}runs: 1 of 18, 2 s left"));
+        assert_eq!(of("runs", 40), "runs: 1 of 18, 2 s left");
+        assert_eq!(of("figure-3: hot_zones", 30), "figure-3: …: 1 of 18, 2 s left");
+        assert_eq!(of("figure-3\r", 5), "…: 1 ");
     }
 
     #[test]
