@@ -18,4 +18,5 @@ mod reports;
 mod schemas;
 mod stopped;
 mod sweep;
+mod terminal;
 mod trace;
