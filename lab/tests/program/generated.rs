@@ -38,8 +38,23 @@ fn every_command_has_a_page_and_is_completed() {
         assert_eq!(page.unwrap(), said(&["man", command]));
     }
     // And one for each command below these.
-    assert!(dir.path().join("syncline-lab-trace-stat.1").exists());
-    assert!(!dir.path().join("syncline-lab-help.1").exists());
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let files: Vec<String> =
+        files.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let has = |name: &str| files.contains(&format!("{name}.1"));
+    assert!(has("syncline-lab-trace-stat") && !has("syncline-lab-help"), "{files:?}");
+    for file in &files {
+        let page = std::fs::read_to_string(dir.path().join(file)).unwrap().replace("\\-", "-");
+        let named = page.split("(1)").filter_map(|text| text.split_whitespace().next_back());
+        let mut named = named.filter(|word| word.starts_with("syncline-lab"));
+        assert!(named.all(has), "{file} refers to a page that is not there: {page}");
+        // Those of a group are on the pages of its commands.
+        let (_, examples) = page.split_once(".SH EXAMPLES\n.nf\n  syncline-lab ").unzip();
+        let is_group = page.contains(".SH SUBCOMMANDS");
+        assert!(is_group != examples.is_some(), "{file}: {page}");
+        let (rest, _) = page.split_once(".SH EXAMPLES").unwrap_or((&page, ""));
+        assert!(!rest.contains("Example") && !page.contains(".SH EXTRA"), "{file}: {page}");
+    }
     let version = concat!("syncline-lab ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(said(&["--version"]), version);
 }

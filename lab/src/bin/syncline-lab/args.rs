@@ -100,7 +100,6 @@ pub struct Devices {
 ///
 /// Runs the trace on the model of a device. Reports block erases, write amplification, merges,
 /// latencies, and the years until the profile's rated_cycles if the trace repeats.
-/// Example: syncline-lab lifetime --trace mail.trace --device sd-2012 --size 16G --per-day 20
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["trace", "watch"]))]
 pub struct Lifetime {
@@ -208,9 +207,6 @@ pub struct FlashDir {
 /// As root it runs with real-time priority, and reports what jbd2, ext4 and the block layer did
 /// during the slowest calls. A thread on each processor then does nothing but wake up: if it wakes
 /// late, the host stalled. `unstalled max` leaves out the calls that overlap a host stall.
-///
-/// Examples: `syncline-lab latency /mnt/card --quick`;
-/// `syncline-lab latency --in-process nexus7-emmc --html report.html`.
 #[derive(Debug, Args)]
 pub struct Latency {
     /// A directory with 1 GB of free space.

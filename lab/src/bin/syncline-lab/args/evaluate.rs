@@ -33,9 +33,6 @@ pub struct TraceOption {
 /// Columns: hit % of accesses; pages read and written; runs, sequences of writes each to the page
 /// after the last, and their mean length in pages; seq %, written pages in runs over 64 KiB; cost,
 /// 100 us for each page read and 800 us for each written.
-///
-/// Examples: `syncline-lab cache --trace app.trace --size 4M,64M --device sd-2012`;
-/// `syncline-lab cache --trace disk.csv --policy lru,spatialclock --size 10% --after-cache DIR`.
 #[derive(Debug, Args)]
 pub struct Cache {
     #[command(flatten)]
@@ -96,10 +93,6 @@ pub struct Cache {
 ///
 /// Traces of system calls require --dir: they run in a new directory that is removed at the end.
 /// Each thread of the trace is a thread, and calls on one file keep the order of the trace.
-///
-/// Examples: `syncline-lab replay --trace disk.trace --device sd-2012`;
-/// `syncline-lab replay --trace disk.trace --device /dev/sdx --overwrite --depth 8`;
-/// `syncline-lab replay --trace app.trace --dir /mnt/card`.
 #[derive(Debug, Args)]
 pub struct Replay {
     #[command(flatten)]

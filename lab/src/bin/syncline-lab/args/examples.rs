@@ -41,6 +41,19 @@ pub const EXAMPLES: crate::help::Examples = &[
         &[["syncline-lab bench applications maps --device all", "on nine devices"]],
     ),
     (
+        "cache",
+        &[
+            [
+                "syncline-lab cache --trace app.trace --size 4M,64M --device sd-2012",
+                "two sizes, with the time on a model of an SD card",
+            ],
+            [
+                "syncline-lab cache --trace disk.csv --policy lru,spatialclock --after-cache DIR",
+                "two policies, and the traces of what they let through",
+            ],
+        ],
+    ),
+    (
         "compare",
         &[
             ["syncline-lab compare before.json after.json", "what differs between two results"],
@@ -100,7 +113,17 @@ pub const EXAMPLES: crate::help::Examples = &[
         "trace record",
         &[["syncline-lab trace record -o app.trace -- sqlite3 a.db", "the calls of a program"]],
     ),
-    ("replay", &[["syncline-lab replay --trace disk.trace --device sd-2012", "on a model"]]),
+    (
+        "replay",
+        &[
+            ["syncline-lab replay --trace disk.trace --device sd-2012", "on a model"],
+            [
+                "syncline-lab replay --trace disk.trace --device /dev/sdx --overwrite --depth 8",
+                "on a device, whose contents are lost",
+            ],
+            ["syncline-lab replay --trace app.trace --dir /mnt/card", "system calls, on a mount"],
+        ],
+    ),
     (
         "reproduce",
         &[
@@ -127,7 +150,35 @@ pub const EXAMPLES: crate::help::Examples = &[
         "flash detach",
         &[["syncline-lab flash detach DIR", "ends what `syncline-lab flash serve` began"]],
     ),
-    ("probe", &[["syncline-lab probe /mnt/card --fit card.toml", "a model of your card"]]),
+    (
+        "latency",
+        &[
+            ["syncline-lab latency /mnt/card --quick", "what is mounted there, in a minute"],
+            [
+                "syncline-lab latency --in-process nexus7-emmc --html report.html",
+                "a volume on a model of an eMMC, with charts",
+            ],
+        ],
+    ),
+    (
+        "lifetime",
+        &[[
+            "syncline-lab lifetime --trace mail.trace --device sd-2012 --size 16G --per-day 20",
+            "on a card of 16 GB",
+        ]],
+    ),
+    (
+        "probe",
+        &[
+            ["syncline-lab probe /mnt/card --quick", "what is mounted there, in a minute"],
+            ["syncline-lab probe /mnt/card --fit card.toml", "a model of your card"],
+            ["syncline-lab probe sd-2012", "a model, in virtual time"],
+            [
+                "syncline-lab probe /dev/sdX --destroy --destroy --html card.html",
+                "a card, whose contents are lost",
+            ],
+        ],
+    ),
     ("completions", &[["syncline-lab completions bash", "to be sourced by the shell"]]),
     ("man", &[["syncline-lab man bench", "one page, for `man -l -`"]]),
 ];

@@ -17,10 +17,7 @@ use super::size_bytes;
 /// unless --destroy is given twice: then its contents are overwritten. A profile is measured in
 /// virtual time, so the figures are exact.
 ///
-/// --fit writes a profile that gives the same figures, for `--device FILE.toml`. Examples:
-/// `syncline-lab probe /mnt/card --quick`, `syncline-lab probe /mnt/card --fit card.toml`,
-/// `syncline-lab probe sd-2012`,
-/// `syncline-lab probe /dev/sdX --destroy --destroy --html card.html`.
+/// --fit writes a profile that gives the same figures, for `--device FILE.toml`.
 #[derive(Debug, Args)]
 pub struct Probe {
     /// A directory, a file, a block device, or a profile with overrides.

@@ -13,10 +13,6 @@ use super::TraceWatch;
 /// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, the ftrace
 /// logs and MobiGen scripts of phones, and others. The format is detected from the content, also of
 /// gzip and zstd files. Unreadable lines are counted, and the first are shown.
-///
-/// Examples: `syncline-lab trace record -o app.trace -- sqlite3 a.db`,
-/// `syncline-lab trace stat app.trace`,
-/// `syncline-lab trace import trace.csv.zst --output disk.trace`.
 #[derive(Debug, Args)]
 pub struct Trace {
     #[command(subcommand)]
