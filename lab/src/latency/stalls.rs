@@ -381,8 +381,13 @@ mod tests {
         assert!(text.contains("1043") && text.contains("no causes; run as root"), "{text}");
         let html = document.html(&About::default());
         assert!(html.contains("here &lt;there&gt;") && html.contains("at most 16 us"));
+        assert!(!text.contains("Interrupted") && !html.contains("Interrupted"));
+        document.interrupted = true;
+        let html = document.html(&About::default());
+        assert!(document.text().starts_with("Interrupted: "), "{}", document.text());
+        assert!(html.contains("</h1>\n<p>Interrupted: "));
         let json: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
-        assert_eq!(json["schema"], LATENCY_SCHEMA);
+        assert_eq!((&json["schema"], &json["interrupted"]), (&LATENCY_SCHEMA.into(), &true.into()));
         assert_eq!(json["cases"][0]["latency_us_max"], 3000.0);
     }
 

@@ -1,10 +1,7 @@
 //! `bench`: documents, determinism, lists, and what Ctrl-C leaves.
 
-use std::process::Stdio;
-use std::time::Duration;
-
-use crate::support::{done, lab, refused, run, scratch};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::stopped::part;
+use crate::support::{done, refused, run, scratch};
 use serde_json::Value;
 use syncline_testkit::{Need, require};
 
@@ -87,24 +84,17 @@ fn ctrl_c_reports_what_was_done() {
     if !require("ctrl_c_reports_what_was_done", &[Need::E2fsck]) {
         return;
     }
-    let dir = scratch();
-    let page = dir.path().join("page.html");
-    let child = lab()
-        .args(["bench", "create", "--operations=100000000", "--size=4096", "--json=-"])
-        .arg(format!("--html={}", page.display()))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let document = document(&String::from_utf8(output.stdout).unwrap());
-    assert_eq!(document["runs"][0]["interrupted"], true);
-    assert_eq!(document["interrupted"], true);
-    assert!(std::fs::read_to_string(page).unwrap().contains("</h1>\n<p>Interrupted: "));
+    let found = part(&["bench", "create", "--operations=100000000", "--size=4096"], true);
+    assert_eq!(found.document["runs"][0]["interrupted"], true);
+    for arguments in [
+        &["bench", "fjord"][..],
+        &["bench", "applications", "--device=all"],
+        &["bench", "sqlite", "--sensitivity", "--operations=10000"],
+    ] {
+        let is_page = !arguments.contains(&"--sensitivity");
+        let of = |list: &str| part(arguments, is_page).document[list].as_array().map(Vec::len);
+        assert!(of(if is_page { "runs" } else { "cells" }) > Some(0), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Instant;
 
+use crate::stopped::ended;
 use crate::support;
 use crate::support::serving::Serving;
 use crate::support::{done, refused, run, scratch};
@@ -67,6 +68,19 @@ fn a_kernel_file_system_survives_a_cut_on_it() {
     assert_eq!(done(&["cat", &support::at(&image, "/kept")]), "kept\n");
     std::fs::remove_dir_all(image.parent().unwrap()).unwrap();
     assert!(shell(&format!("losetup -d {node}")));
+}
+
+#[test]
+fn ctrl_c_ends_a_server_and_unmounts() {
+    if !require("ctrl_c_ends_a_server_and_unmounts", &[Need::Fuse]) {
+        return;
+    }
+    let dir = scratch();
+    let is_served = || dir.path().join("flash").exists();
+    let path = dir.path().to_str().unwrap();
+    let ran = ended(&["flash", "serve", "nexus7-emmc", path, "--foreground"], &is_served);
+    assert_eq!((ran.status.code(), ran.stdout, ran.stderr), (Some(0), vec![], vec![]));
+    assert!(!is_served());
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Ctrl-C at commands that measure: each ends soon, and what it then reports says so.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use syncline_lab::trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
 use syncline_testkit::{Need, require};
 
 use crate::support::{file, lab, scratch};
@@ -28,8 +30,8 @@ fn started(child: &mut Child) {
     std::thread::sleep(Duration::from_millis(250));
 }
 
-/// Interrupts a command; returns what it printed. `when` says whether it is the time for that.
-fn stopped(arguments: &[&str], when: &dyn Fn() -> bool) -> String {
+/// Interrupts a command and waits for its end. `when` says whether it is the time for that.
+pub fn ended(arguments: &[&str], when: &dyn Fn() -> bool) -> Output {
     let mut child = lab();
     child.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
@@ -38,14 +40,80 @@ fn stopped(arguments: &[&str], when: &dyn Fn() -> bool) -> String {
         assert!(child.try_wait().unwrap().is_none(), "{arguments:?} has ended");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let began = Instant::now();
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let (began, pid) = (Instant::now(), Pid::from_child(&child));
+    kill_process(pid, Signal::INT).unwrap();
+    let (has_ended, ends) = mpsc::channel::<()>();
+    let watching = std::thread::spawn(move || {
+        ends.recv_timeout(SOON).is_err_and(|err| err == RecvTimeoutError::Timeout)
+            && kill_process(pid, Signal::KILL).is_ok()
+    });
     let output = child.wait_with_output().unwrap();
-    let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(130), "{arguments:?}: {said}");
+    let took = began.elapsed();
+    drop(has_ended);
+    watching.join().unwrap();
     assert!(took < SOON, "{arguments:?} took {took:?}");
+    output
+}
+
+/// Interrupts a command that measures; returns what it printed.
+fn stopped(arguments: &[&str], when: &dyn Fn() -> bool) -> String {
+    let output = ended(arguments, when);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{arguments:?}: {said}");
     assert_eq!(said, "syncline-lab: interrupted; run the command again\n", "{arguments:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A part of a command's result in all forms.
+pub struct Part {
+    pub text: String,
+    pub document: Value,
+    /// Nothing if it was not asked for.
+    pub page: String,
+}
+
+impl Part {
+    /// Every form says in its first words, and the document in a field, that it is a part.
+    fn says_so(self, of: &[&str]) -> Part {
+        assert!(self.text.starts_with("Interrupted: "), "{of:?}: {}", self.text);
+        assert_eq!(self.document["interrupted"], true, "{of:?}");
+        let first = self.page.is_empty() || self.page.contains("</h1>\n<p>Interrupted: ");
+        assert!(first, "{of:?}: {}", self.page);
+        self
+    }
+}
+
+/// Interrupts a command after a second; if it has nothing to report by then, as on a busy machine,
+/// runs it again for twice as long.
+pub fn part(arguments: &[&str], with_page: bool) -> Part {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (json, html) = (at("a.json"), at("a.html"));
+    let mut options = vec![format!("--json={}", json.display())];
+    options.extend(with_page.then(|| format!("--html={}", html.display())));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    for time in (0..9).map(|doubled| Duration::from_secs(1 << doubled)) {
+        let began = Instant::now();
+        let text = stopped(&[arguments, &options].concat(), &|| began.elapsed() >= time);
+        let Ok(document) = std::fs::read_to_string(&json) else { continue };
+        let document = serde_json::from_str(&document).unwrap();
+        let page = if with_page { std::fs::read_to_string(html).unwrap() } else { String::new() };
+        return Part { text, document, page }.says_so(arguments);
+    }
+    panic!("{arguments:?} has nothing to report after minutes");
+}
+
+/// A trace of a million writes to one file or of a device, a millisecond apart.
+fn many(kind: TraceKind) -> Vec<u8> {
+    let mut writer = TraceWriter::new(Vec::new(), &Header { kind, source: "test".into() }).unwrap();
+    let mut names = Names::default();
+    let file = names.intern("/f");
+    for n in 0..1_000_000_u64 {
+        let write = Record::new(n * 1_000_000, Op::Write).range(n * 977 % 90_000 * 4096, 4096);
+        let file = if kind == TraceKind::Syscall { file } else { Default::default() };
+        writer.record(&names, &Record { file, process: 7, inode: 12, ..write }).unwrap();
+    }
+    writer.finish(&names).unwrap()
 }
 
 #[test]
@@ -63,6 +131,13 @@ fn the_first_signal_ends_a_measurement() {
     let place = dir.path().join("place");
     std::fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
+    let [calls, blocks] = [TraceKind::Syscall, TraceKind::Block].map(|kind| {
+        let path = dir.path().join(format!("{}.trace", kind.name()));
+        std::fs::write(&path, many(kind)).unwrap();
+        path.display().to_string()
+    });
+    let of_blocks = format!("--trace={blocks}");
+    let out = format!("{place}/t.trace");
     for arguments in [
         &["bench", "create", "--operations=100000000"][..],
         &["bench", "sqlite", "--operations=10000000"],
@@ -78,12 +153,39 @@ fn the_first_signal_ends_a_measurement() {
         &["reproduce", "--full"],
         &["cache", "--policy=all", "--jobs=1", &of],
         &["trace", "stat", &trace],
-        &["trace", "import", &trace, "-o", &format!("{place}/t.trace")],
+        &["trace", "import", &trace, "-o", &out],
+        &["trace", "hot", &trace],
+        &["trace", "export", "--to=fio", &trace, "-o", &out],
+        &["trace", "join", &calls, &blocks, "-o", &out],
+        &["lifetime", "--passes=1000000", &of_blocks],
+        &["replay", "--device=sd-2012", "--timing", &of_blocks],
+        &["replay", "--timing", &format!("--trace={calls}"), "--dir", place],
+        &["advise", &calls],
         &["devices", "--check"],
     ] {
         stopped(arguments, &|| true);
     }
     assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "something is left");
+}
+
+#[test]
+fn a_document_of_an_interrupted_reproduction_says_so() {
+    if !require("a_document_of_an_interrupted_reproduction_says_so", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let runs = at("runs");
+    // The first has two runs, the second takes minutes.
+    let rows = ["informed-storage/figure-6", "informed-storage/figures-27-30"];
+    let options = ["--full", "--json", &at("a.json"), "--html", &at("a.html"), "--resume", &runs];
+    let is_done = || std::fs::read_to_string(&runs).is_ok_and(|text| text.lines().count() >= 3);
+    let text = stopped(&[&["reproduce"], &rows[..], &options].concat(), &is_done);
+    let read = |name: &str| std::fs::read_to_string(at(name)).unwrap();
+    let (document, page) = (serde_json::from_str(&read("a.json")).unwrap(), read("a.html"));
+    let part = Part { text, document, page }.says_so(&rows);
+    let there = part.document["rows"].as_array().unwrap();
+    assert!(there.len() == 1 && there[0]["row"] == rows[0], "{there:?}");
 }
 
 #[test]
