@@ -93,6 +93,41 @@ fn seconds_give_no_verdict_of_days() {
     assert!(given.contains("lasts"), "{given}");
 }
 
+/// Half an hour, most of it pauses: it repeats as it is, and the pauses count.
+#[test]
+fn a_long_trace_repeats_with_the_pauses_it_has() {
+    let dir = scratch();
+    let of = |seconds: u64| {
+        let header = Header { kind: TraceKind::Block, source: "test".into() };
+        let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+        let names = Names::default();
+        for n in 0..9 {
+            let write = Record::new(n * 200_000_000_000, Op::Write).range(n << 20, 1 << 20);
+            writer.record(&names, &write).unwrap();
+        }
+        writer.lasted(seconds * 1_000_000_000);
+        save(dir.path(), &format!("{seconds}.trace"), &writer.finish(&names).unwrap())
+    };
+    let json = |path: &str, passes: &str| -> serde_json::Value {
+        let words = ["lifetime", "--device", "sd-2012:log_blocks=1", "--precondition", "0"];
+        let more = ["--json", "--trace", path, "--passes", passes];
+        serde_json::from_str(&done(&[&words[..], &more].concat())).unwrap()
+    };
+    let long = of(1800);
+    for passes in [1.0, 2.0] {
+        let found = json(&long, &passes.to_string());
+        assert_eq!(found["duration_s"], 1800.0 * passes, "{found:#}");
+        let used = found["lifetime"]["cycles_used"].as_f64().unwrap();
+        let expected = 3000.0 / used * 1800.0 * passes / 31_557_600.0;
+        let years = found["lifetime"]["years_even"].as_f64().unwrap();
+        assert!((years / expected - 1.0).abs() < 1e-9, "{expected}: {found:#}");
+    }
+    let said = done(&["lifetime", "--trace", &long, "--device", "sd-2012"]);
+    let load = format!("With {long}, 1800.0 s of this device, again and again, with the pauses it");
+    assert!(said.contains(&load) && said.contains(" lasts "), "{said}");
+    assert!(json(&of(1799), "1")["lifetime"]["years_even"].is_null(), "below half an hour");
+}
+
 #[test]
 fn what_is_no_block_trace_is_refused() {
     let dir = scratch();
