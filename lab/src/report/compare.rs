@@ -396,6 +396,28 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_many_figures_is_bounded() {
+        let list = |factor: u64| {
+            let run = |n: u64| run(&format!("w{n}"), "eager", (n + 1) * factor, 1.0);
+            document(&(0..300).map(run).collect::<Vec<_>>())
+        };
+        let found = compare_documents(["a", "b"], &list(1), &list(2), &[]).unwrap();
+        let html = found.html(&About::default());
+        assert!(html.contains("The first 200 of 300; the text output has all."));
+        assert_eq!(html.matches("<td class=\"w\">flushes</td>").count(), ROWS_MAX);
+        assert_eq!(html.matches("\"flushes: ").count(), BARS_MAX);
+        assert_eq!(found.text().matches(" flushes ").count(), 300);
+        let few = compare_documents(
+            ["a", "b"],
+            &document(&[run("x", "eager", 1, 1.0)]),
+            &document(&[run("x", "eager", 2, 1.0)]),
+            &[],
+        )
+        .unwrap();
+        assert!(!few.html(&About::default()).contains("The first 200"));
+    }
+
+    #[test]
     fn other_documents_are_refused() {
         let a = document(&[]);
         let cache = json!({"schema": "syncline.cache/1"});

@@ -262,4 +262,35 @@ mod tests {
         assert!(verdicts(&row).contains("<td>1</td>"), "{}", verdicts(&row));
         assert!(summary(&[row]).contains("Of 1 values that the papers print, 0 agree"));
     }
+
+    /// The colour that a rule of the page's style sets, the last one if there are several.
+    fn colour<'p>(html: &'p str, selector: &str, property: &str) -> Option<&'p str> {
+        let rules = html.split('}').filter_map(|rule| rule.trim().split_once('{'));
+        let of = rules.filter(|(of, _)| of.split(',').any(|one| one == selector));
+        let set = of.flat_map(|(_, set)| set.split(';').filter_map(|one| one.split_once(':')));
+        set.filter(|(name, _)| *name == property).map(|(_, value)| value).next_back()
+    }
+
+    #[test]
+    fn the_paper_has_one_colour_and_ours_another_everywhere() {
+        let one = figure("s", "Time", Published::One(1.0), 3.0);
+        let mut page = Page::new("t");
+        page.html(&table(&[&one], &Strip::over([1.0, 3.0].into_iter()), &[&one]));
+        let html = page.finish(&About::default());
+        // The heads, the figures below them, and the marks at their places on the scale.
+        for part in [
+            "<th class=\"paper\">paper</th><th class=\"here\">here</th>",
+            "<td>1</td><td>3.00</td><td class=\"strip\">",
+            "<line class=\"paper\" x1=\"33.5%\" x2=\"35.1%\"",
+            "<circle cx=\"97.0%\"",
+        ] {
+            assert!(html.contains(part), "{part}");
+        }
+        let colour = |selector, property| colour(&html, selector, property).unwrap();
+        let paper = colour(".strip .paper", "stroke");
+        let ours = colour(".strip circle", "fill");
+        assert_ne!(paper, ours);
+        assert_eq!(colour("th.paper::before", "background"), paper);
+        assert_eq!(colour("th.here::before", "background"), ours);
+    }
 }

@@ -42,27 +42,40 @@ fn every_page_is_drawn_and_legible() {
     let kept = at("disk.trace");
     done(&["trace", "import", &trace, "-o", &kept]);
     done(&["lifetime", &format!("--trace={kept}"), "--per-day=9", &page("lifetime.html")]);
-    for (name, charts) in [("lifetime", 1), ("bench", 10), ("fjord", 2), ("trace", 1), ("cache", 3)]
-    {
-        let seen = seen(&at(&format!("{name}.html")), name);
-        assert_eq!(seen["charts"], charts, "{name}");
-    }
+    let few = ["--operations=12", "--fallocate-size=1M", "--period-us=1000"];
+    done(&[&["latency", &at("")], &few[..], &[&page("latency.html")]].concat());
     done(&["reproduce", "eager-sync", &page("reproduce.html")]);
-    let papers = seen(&at("reproduce.html"), "reproduce");
-    assert_eq!(papers["charts"], 8);
-    assert!(papers["height"].as_u64() < Some(4500), "small multiples: {}", papers["height"]);
-    assert_eq!(seen(&at("compare.html"), "compare")["charts"], 1);
-    assert!(seen(&at("probe.html"), "probe")["charts"].as_u64() > Some(2));
+    for (at_page, (name, charts)) in [
+        ("lifetime", 1),
+        ("bench", 10),
+        ("fjord", 2),
+        ("trace", 1),
+        ("cache", 3),
+        ("compare", 1),
+        ("reproduce", 8),
+        ("latency", 4),
+        ("probe", 9),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seen = seen(&at(&format!("{name}.html")), name, at_page % 2 == 1);
+        assert_eq!(seen["charts"], charts, "{name}");
+        let height = seen["height"].as_u64();
+        assert!(name != "reproduce" || height < Some(4500), "small multiples: {height:?}");
+    }
 }
 
-/// On a desk, a tablet and a phone.
-fn seen(path: &str, name: &str) -> Value {
-    let [wide, ..] = [(1280, false), (768, true), (390, name == "bench")].map(|(width, dark)| {
+/// On a desk, a tablet and a phone, in turn light and dark, or the other way round.
+fn seen(path: &str, name: &str, dark: bool) -> Value {
+    let [wide, ..] = [(1280, dark), (768, !dark), (390, dark)].map(|(width, dark)| {
         let seen: Value = serde_json::from_str(&look(path.as_ref(), width, dark)).unwrap();
         for none in ["errors", "overlaps", "outside", "unnamed", "empty", "dead", "cut"] {
             assert_eq!(seen[none], json!([]), "{none}, {name} at {width} pixels");
         }
         assert_eq!(seen["wide"], false, "{name} at {width} pixels");
+        let back = if dark { "rgb(13, 17, 23)" } else { "rgb(255, 255, 255)" };
+        assert_eq!(seen["back"], back, "{name} at {width} pixels");
         assert!(seen["footer"].as_str().unwrap().contains(name), "{name}: {}", seen["footer"]);
         seen
     });

@@ -117,9 +117,8 @@ fn every_chart_is_drawn_named_and_legible() {
         return;
     }
     let (_dir, path) = write(&gallery().finish(&about()));
-    let light = seen(&path, 1280, false);
-    seen(&path, 390, false);
-    let dark = seen(&path, 1280, true);
+    let [[light, _, _], [dark, _, _]] =
+        [false, true].map(|dark| [1280, 768, 390].map(|width| seen(&path, width, dark)));
     assert_eq!(light["charts"], 7);
     assert_eq!(
         (&light["back"], &dark["back"]),
@@ -151,6 +150,7 @@ fn a_comparison_is_a_page() {
     let found = compare_documents(["a.json", "b.json"], &document(3), &document(4), &[]).unwrap();
     let (_dir, path) = write(&found.html(&about()));
     assert_eq!(seen(&path, 1280, false)["charts"], 1);
+    seen(&path, 768, false);
     seen(&path, 390, true);
 }
 
