@@ -75,6 +75,9 @@ impl Shape {
             return None;
         }
         let (bytes, starts) = self.leaves(entries, seed, Some(leaves))?;
+        if starts.len() != leaves {
+            return None;
+        }
         self.index((ino, parent), &starts, (inner, share), bytes, seed).ok()
     }
 
