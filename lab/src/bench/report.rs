@@ -4,7 +4,7 @@
 //! setting; for each run with a trace: block addresses against time. Then the papers' figures.
 //! Tested here.
 
-use crate::report::{About, Chart, Page, figure};
+use crate::report::{About, Chart, Page, distinct, figure};
 use syncline_device::TraceEvent;
 
 use crate::bench::metrics::Run;
@@ -23,8 +23,7 @@ pub struct Trace {
 /// The page. `traces` belong to `runs` in order; there may be fewer.
 pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
     let mut page = Page::new("syncline-lab bench");
-    let mut devices: Vec<&str> = runs.iter().map(|run| run.device.as_str()).collect();
-    devices.dedup();
+    let devices = distinct(runs.iter().map(|run| run.device.as_str()));
     page.paragraph(&format!("Device: {}.", devices.join(", ")));
     page.paragraph(
         "Rates and latencies are of the foreground, as an application sees them; figures for each \
@@ -35,9 +34,7 @@ pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
     );
     page.table(&header(runs), &rows(runs), 2);
     papers(&mut page, runs);
-    let mut workloads: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
-    workloads.dedup();
-    for workload in workloads {
+    for workload in distinct(runs.iter().map(|run| run.workload.as_str())) {
         section(&mut page, workload, runs, traces);
     }
     page.finish(about)
@@ -171,7 +168,10 @@ mod tests {
     #[test]
     fn runs_of_several_devices_name_theirs() {
         let on = |device: &str| Run { device: device.into(), ..run("eager", 1.0) };
-        let html = report(&[on("card"), on("disk")], &[], &About::default());
+        let update = |device: &str| Run { workload: "sqlite/update".into(), ..on(device) };
+        let runs = [on("card"), update("card"), on("disk"), update("disk")];
+        let html = report(&runs, &[], &About::default());
+        assert_eq!(html.matches("<h2>sqlite/").count(), 2, "each workload once, with both");
         assert!(html.contains("eager wal mtime=100 on card") && html.contains("on disk"));
         assert!(!report(&[on("card")], &[], &About::default()).contains("on card"));
     }

@@ -32,5 +32,16 @@ pub use strip::Strip;
 pub use table::{aligned, figure};
 pub use trace_report::{Picked, trace_report};
 
+/// The different ones, in the order in which they come.
+pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
 /// First line of every form of a document whose run did not come to its end.
 pub(crate) const INTERRUPTED: &str = "Interrupted: figures that are missing were not measured.";

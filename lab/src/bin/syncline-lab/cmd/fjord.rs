@@ -15,7 +15,7 @@ use syncline_lab::bench::{
     fjord_table,
 };
 use syncline_lab::experiments::Bench as Request;
-use syncline_lab::report::{Chart, Page};
+use syncline_lab::report::{Chart, Page, distinct};
 
 use super::bench::{named, publish, request};
 use crate::about;
@@ -167,13 +167,10 @@ fn summary(runs: &[FjordRun]) -> String {
 fn page(runs: &[FjordRun]) -> String {
     let told = told(runs);
     let mut page = Page::new("Applications with and without the write buffer");
-    let mut devices: Vec<&str> = runs.iter().map(|run| run.device.as_str()).collect();
-    devices.dedup();
+    let devices = distinct(runs.iter().map(|run| run.device.as_str()));
     page.paragraph(&format!("Virtual time on {}.", devices.join(", ")));
     let several = several(&told);
-    let mut names: Vec<String> = told.iter().map(|one| one.name(several)).collect();
-    names.dedup();
-    for name in &names {
+    for name in &distinct(told.iter().map(|one| one.name(several))) {
         page.heading(name);
         let of = |value: fn(&Told<'_>) -> f64| -> Vec<(String, f64)> {
             let ours = told.iter().filter(|one| one.name(several) == *name);

@@ -8,7 +8,7 @@ use syncline_lab::bench::{
     APPLICATIONS_COLUMNS, AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone,
     Solution, applications_json, applications_table, phone_applications,
 };
-use syncline_lab::report::{Chart, Page};
+use syncline_lab::report::{Chart, Page, distinct};
 use syncline_lab::{LabError, Observer};
 use syncline_nand::Profile;
 
@@ -130,9 +130,7 @@ fn mount_options(options: &str, sync: &str) -> Result<MountOptions> {
 /// Run time of each application by device, as the paper's Figures 4 and 5, and the table.
 fn page(runs: &[AppRun]) -> String {
     let mut page = Page::new("Applications of a phone on its storage");
-    let mut names: Vec<&str> = runs.iter().map(|run| run.application.as_str()).collect();
-    names.dedup();
-    for name in names {
+    for name in distinct(runs.iter().map(|run| run.application.as_str())) {
         page.heading(name);
         let of: Vec<&AppRun> = runs.iter().filter(|run| run.application == name).collect();
         page.bars(&Chart {
