@@ -56,6 +56,9 @@ impl Checker<'_> {
         if raw.has_flag(flags::INDEX) {
             if !is_dir {
                 self.note(kinds::INODE_FLAG, At::ino(ino), "has the flag of an indexed directory");
+            } else if inline {
+                let what = "a directory in its inode has the flag of an indexed one";
+                self.note(kinds::INODE_FLAG, At::ino(ino), what);
             } else if !self.compat(CompatFeatures::DIR_INDEX) {
                 let what = "a directory is indexed, and the file system does not have dir_index";
                 self.note(kinds::INODE_FLAG, At::ino(ino), what);

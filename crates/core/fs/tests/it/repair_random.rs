@@ -159,6 +159,7 @@ fn mend(image: &Path) -> String {
 ///
 /// - names in lost+found, and below a directory whose blocks another file has, too;
 /// - bytes of a file that gets a copy of metadata: they depend on when it is copied;
+/// - blocks that are holes to e2fsck, which drops extents out of order: ours keeps those that fit;
 /// - bytes that e2fsck has changed, and we have not: it writes into blocks of files when it clears
 ///   pointers in what it takes for an indirect block.
 fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
@@ -180,7 +181,9 @@ fn lost(repaired: &Path, damaged: &[u8]) -> Option<String> {
         named.into_iter().any(|name| shares(name, "<filesystem metadata>"))
     };
     let is_kept = |name: &str, its: &[u8], bytes: &[u8]| {
-        its.starts_with(bytes)
+        let mut blocks = its.chunks(1024).zip(bytes.chunks(1024));
+        let in_holes = blocks.all(|(own, theirs)| own == theirs || theirs.iter().all(|b| *b == 0));
+        its.len() >= bytes.len() && (its.starts_with(bytes) || in_holes)
             || its.len() == bytes.len() && has_metadata(its)
             || before.get_or_init(|| files_in(damaged)).get(name).is_some_and(|it| it == its)
     };
@@ -216,11 +219,11 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// superblock, a table of the list of bad blocks that is a file's, a directory without its first
 /// block, a feature that e2fsck refuses, a log that begins outside of the journal, an extent node
 /// with a wrong depth, inodes that were never used without checksums, a superblock that names
-/// another reserved inode as the journal, two extents of one place in a file, and an index without
-/// names over several blocks.
-const RARE: [u64; 19] = [
+/// another reserved inode as the journal, two extents of one place in a file, an index without names
+/// over several blocks, an extent among those of other places, and an index in an inode.
+const RARE: [u64; 21] = [
     6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954, 731_947, 737_426,
-    737_723, 748_715, 750_775, 751_604, 757_782, 760_155, 760_410, 777_590,
+    737_723, 748_715, 750_775, 751_604, 757_782, 760_155, 760_410, 777_590, 786_492, 786_614,
 ];
 
 /// A seed of several groups: the orphan file is no file.

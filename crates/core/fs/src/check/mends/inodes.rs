@@ -183,12 +183,15 @@ impl Mender<'_, '_> {
         let Some(raw) = self.raw(ino)? else { return Ok(()) };
         let c = &*self.c;
         let (is_dir, is_file) = (raw.is_dir(), raw.is_file());
+        let has_blocks = raw.has_flag(flags::EXTENTS)
+            || !raw.has_flag(flags::INLINE_DATA)
+            || !c.incompat(IncompatFeatures::INLINE_DATA);
         let mut gone = 0;
         for (flag, is_right) in [
             (flags::CASEFOLD, is_dir && c.incompat(IncompatFeatures::CASEFOLD)),
             (flags::EA_INODE, is_file),
             (IMAGIC, c.compat(CompatFeatures::IMAGIC_INODES)),
-            (flags::INDEX, is_dir && c.compat(CompatFeatures::DIR_INDEX)),
+            (flags::INDEX, is_dir && has_blocks && c.compat(CompatFeatures::DIR_INDEX)),
         ] {
             gone |= if is_right { 0 } else { flag };
         }

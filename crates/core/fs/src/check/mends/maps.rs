@@ -286,8 +286,8 @@ fn without_gaps(extents: &mut [Extent]) {
 /// Extents that go up and do not overlap: the longest chain of them that is in order, and of the
 /// others those that fit between and begin below `blocks`, the blocks of the file. Of chains of
 /// one length it takes the one with more extents in the file, and then, as e2fsck does, the first
-/// of those that overlap. One between others of its cluster
-/// lies where they do, or it is not the file's there.
+/// of those that overlap. One between others of its cluster lies where they do, or it is not the
+/// file's there.
 fn in_order(extents: Vec<Extent>, blocks: u64, cluster_bits: u32) -> Vec<Extent> {
     let end = |extent: &Extent| u64::from(extent.block) + u64::from(extent.len);
     if extents.is_sorted_by(|one, next| end(one) <= next.block.into()) {
