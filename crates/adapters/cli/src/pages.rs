@@ -85,7 +85,8 @@ fn page(
 const SECTION: &str = "\n.SH ";
 const BEHIND: &str = "EXTRA";
 
-/// The page with a synopsis that names values, and with its examples under that heading.
+/// The page with a synopsis that names values, and with its examples under that heading. It ends
+/// with a whole line.
 fn with_sections(page: &str, command: &clap::Command) -> String {
     let sections = page.split(SECTION).map(|section| {
         let name = section.lines().next().unwrap_or_default();
@@ -101,7 +102,9 @@ fn with_sections(page: &str, command: &clap::Command) -> String {
             _ => section.to_owned(),
         }
     });
-    sections.collect::<Vec<_>>().join(SECTION)
+    let page = sections.collect::<Vec<_>>().join(SECTION);
+    // More may follow.
+    format!("{}\n", page.trim_end())
 }
 
 /// Lines as they stand on a page.

@@ -74,11 +74,16 @@ impl Error {
     }
 
     pub(crate) fn host(what: impl fmt::Display, err: &std::io::Error) -> Error {
-        let said = err.to_string();
-        let said = said.split_once(" (os error ").map_or(said.as_str(), |(before, _)| before);
+        let said = without_number(&err.to_string());
         let text = format!("{what}: {said}; check the path and its permissions");
         Error::new(err.raw_os_error().unwrap_or(EIO), text)
     }
+}
+
+/// A sentence without Rust's "(os error 2)": the number is in the error beside it.
+fn without_number(said: &str) -> String {
+    let Some((before, rest)) = said.split_once(" (os error ") else { return said.to_owned() };
+    format!("{before}{}", rest.split_once(')').map_or("", |(_, after)| after))
 }
 
 impl fmt::Display for Error {
@@ -91,7 +96,7 @@ impl std::error::Error for Error {}
 
 impl From<FsError> for Error {
     fn from(err: FsError) -> Error {
-        Error::new(err.errno(), err.to_string())
+        Error::new(err.errno(), without_number(&err.to_string()))
     }
 }
 
@@ -105,6 +110,18 @@ impl From<DeviceError> for Error {
             DeviceError::ReadOnly => EROFS,
             _ => EIO,
         };
-        Error::new(errno, err.to_string())
+        Error::new(errno, without_number(&err.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Disk, OpenOptions};
+
+    #[test]
+    fn a_sentence_has_no_number_of_rust() {
+        let err = Disk::open("/none/a.img".as_ref(), &OpenOptions::default()).unwrap_err();
+        let said = "/none/a.img: No such file or directory; check the path and its permissions";
+        assert_eq!((err.errno, err.text.as_str()), (2, said));
     }
 }

@@ -221,6 +221,8 @@ fn every_command_has_a_page() {
             assert!(is_there, "{file} refers to {named}(1), which has no page");
         }
         assert!(!page.contains(".SH EXTRA"), "{file}");
+        let joined = page.lines().find(|line| line.contains(".SH") && !line.starts_with(".SH"));
+        assert_eq!(joined, None, "{file}");
     }
     let page = done(&["man", "buffer-attach"]).replace("\\-", "-");
     let source = format!("\"syncline {}\"", env!("CARGO_PKG_VERSION"));

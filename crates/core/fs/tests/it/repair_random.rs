@@ -219,8 +219,8 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// superblock, a table of the list of bad blocks that is a file's, a directory without its first
 /// block, a feature that e2fsck refuses, a log that begins outside of the journal, an extent node
 /// with a wrong depth, inodes that were never used without checksums, a superblock that names
-/// another reserved inode as the journal, two extents of one place in a file, an index without names
-/// over several blocks, an extent among those of other places, and an index in an inode.
+/// another reserved inode as the journal, two extents of one place in a file, an index without
+/// names over several blocks, an extent among those of other places, and an index in an inode.
 const RARE: [u64; 21] = [
     6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954, 731_947, 737_426,
     737_723, 748_715, 750_775, 751_604, 757_782, 760_155, 760_410, 777_590, 786_492, 786_614,
