@@ -311,6 +311,22 @@ fn a_user_can_write_to_the_root_of_a_new_image() {
     assert_eq!(made("same.img", "", "SOURCE_DATE_EPOCH=1"), [0, 0], "equal bytes for everybody");
 }
 
+/// A file that truncate(1) made holds nothing, and has its size.
+#[test]
+fn a_file_that_was_never_written_becomes_an_image() {
+    if !require("a_file_that_was_never_written_becomes_an_image", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let hole = dir.path().join("hole.img");
+    File::create(&hole).and_then(|file| file.set_len(32 << 20)).unwrap();
+    done(&["mkfs", text(&hole)]);
+    e2fsck_clean(&hole).unwrap();
+    assert_eq!(std::fs::metadata(&hole).unwrap().len(), 32 << 20);
+    std::fs::write(&hole, [0; 4096]).unwrap();
+    assert!(refused(1, &["mkfs", text(&hole)]).contains("add --force"));
+}
+
 #[test]
 fn images_are_made_and_not_overwritten() {
     let test = "images_are_made_and_not_overwritten";
@@ -328,14 +344,6 @@ fn images_are_made_and_not_overwritten() {
     assert!(said.contains("add --force"), "{said}");
     done(&["mkfs", "--force", text(&image)]);
     assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
-    // A file that truncate(1) made holds nothing, and has its size.
-    let hole = dir.path().join("hole.img");
-    File::create(&hole).and_then(|file| file.set_len(32 << 20)).unwrap();
-    done(&["mkfs", text(&hole)]);
-    e2fsck_clean(&hole).unwrap();
-    assert_eq!(std::fs::metadata(&hole).unwrap().len(), 32 << 20);
-    std::fs::write(&hole, [0; 4096]).unwrap();
-    assert!(refused(1, &["mkfs", text(&hole)]).contains("add --force"));
     let other = dir.path().join("other.img");
     let said = refused(1, &["mkfs", "--size", "32M", text(&other), "--", "-O", "nonsense"]);
     assert!(said.contains("nonsense is not a feature") && !other.exists(), "{said}");
