@@ -1,5 +1,6 @@
 //! The command lines of `syncline-lab` in README, docs and samples run as they stand, in their
-//! order, as whoever runs the tests and as a user. A test of the program parses all of them.
+//! order: once as the user who runs the tests, and once as an ordinary user. Another test parses
+//! all of them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

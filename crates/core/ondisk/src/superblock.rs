@@ -53,7 +53,7 @@ pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes use unsigned chars.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
-/// `s_encoding`: the table of letters of Linux 5.2 and later, the only one.
+/// `s_encoding`: UTF-8 of Unicode 12.1, the only encoding that Linux has.
 pub const ENCODING_UTF8_12_1: u16 = 1;
 
 const WHAT: &str = "superblock";

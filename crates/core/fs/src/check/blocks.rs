@@ -184,8 +184,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// True if the entries of a node are what its parent says: only its depth is wrong then, which
-    /// Linux does not read, and e2fsck does not look at.
+    /// True if the entries of a node fit the place that its parent gives it. Then only its depth is
+    /// wrong: Linux refuses to read such a node, and e2fsck does not look at the depth.
     fn fits(&self, node: &Node<'_>, entries: u16) -> bool {
         let mut next = node.first;
         entries > 0

@@ -179,7 +179,7 @@ fn check_features(sb: &Superblock) -> Result<()> {
     let snapshots = CompatFeatures::EXCLUDE_INODE.union(CompatFeatures::EXCLUDE_BITMAP);
     let refused = compat.unknown().union(snapshots).union(CompatFeatures::LAZY_BG);
     names.extend(compat.without(compat.without(refused)).names());
-    // Linux mounts `btree_dir`, which nothing sets and no e2fsck checks.
+    // Linux mounts `btree_dir`. Nothing sets it, and e2fsck refuses it.
     let refused = RoCompatFeatures::HAS_SNAPSHOT.union(RoCompatFeatures::REPLICA);
     let refused = refused.union(RoCompatFeatures::BTREE_DIR).union(ro_compat.unknown());
     names.extend(ro_compat.without(ro_compat.without(refused)).names());

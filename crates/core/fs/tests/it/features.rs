@@ -96,8 +96,8 @@ fn answers(image: &TempImage, bytes: &[u8]) -> (u8, i32) {
     (ours, if refused { 8 } else { e2fsck.status.code().unwrap() & 4 })
 }
 
-/// Each bit of the feature sets, set alone in a sound image, and a table of letters that does not
-/// exist: e2fsck says "Get a newer version", and a check must not call clean what no e2fsck reads.
+/// Each bit of the feature sets, set alone in a sound image, and an encoding that does not exist:
+/// e2fsck says "Get a newer version", and a check must not call clean what no e2fsck reads.
 #[test]
 fn a_check_refuses_the_features_that_e2fsck_refuses() {
     if !require("a_check_refuses_the_features_that_e2fsck_refuses", &[Need::E2fsck]) {
@@ -112,7 +112,7 @@ fn a_check_refuses_the_features_that_e2fsck_refuses() {
             let (at, flag) = (1024 + offset + bit / 8, 1 << (bit % 8));
             let mut bytes = sound.clone();
             bytes[at] |= flag;
-            // Of the letters, `utf8-12.1`.
+            // The encoding, for `casefold`.
             bytes[1024 + 0x27c] = 1;
             let (ours, theirs) = answers(&image, &bytes);
             if sound[at] & flag == 0 && (ours == 8) != (theirs == 8) {
@@ -126,5 +126,5 @@ fn a_check_refuses_the_features_that_e2fsck_refuses() {
     let image = mkfs(&ImageSpec { features, ..ImageSpec::with_size(8 * MIB) });
     let mut bytes = image.bytes();
     bytes[1024 + 0x27c] = 0;
-    assert_eq!(answers(&image, &bytes), (8, 8), "a table of letters");
+    assert_eq!(answers(&image, &bytes), (8, 8), "an encoding");
 }
