@@ -137,8 +137,11 @@ impl Checker<'_> {
         let file = raw.i_mode & S_IFMT == S_IFREG && !raw.has_flag(flags::VERITY);
         // The journals of mke2fs of 2007 have one block more than their size says.
         let last = mapped.written_end.saturating_sub(1);
+        // e2fsck lets an index block end with the size.
+        let is_indexed = raw.has_flag(flags::EXTENTS) && le16(&raw.i_block, 6) > 0 && last > 0;
+        let least = last * block_size + u64::from(is_indexed);
         let at = At::ino(ino).right((mapped.end * block_size).min(max));
-        if file && mapped.written_end > 0 && size < last * block_size {
+        if file && mapped.written_end > 0 && size < least {
             let what = format!("{size} bytes long, with data up to block {}", mapped.written_end);
             self.note(kinds::SIZE, at, what);
         } else if size > max {

@@ -15,6 +15,8 @@ use super::{Checker, Step, kinds};
 
 /// Inode table blocks that are read ahead at once.
 const READ_AHEAD: u32 = 64;
+/// Bytes of `i_block`.
+pub(super) const I_BLOCK: std::ops::Range<usize> = 0x28..0x64;
 /// `i_flags`: an AFS inode.
 pub(super) const IMAGIC: u32 = 0x2000;
 /// Offsets of the low words of times, and of their extra words.
@@ -70,7 +72,9 @@ impl Checker<'_> {
         for index in 0..scanned {
             let (nr, offset) = self.geo.inode_slot(index);
             if block.as_ref().is_none_or(|(held, _)| *held != nr) {
-                block = Some((nr, self.table_block(desc, nr, scanned)?));
+                let bytes = self.table_block(desc, nr, scanned)?;
+                self.check_neighbours(group, (desc, nr, scanned), bytes.as_deref());
+                block = Some((nr, bytes));
             }
             let Some((_, Some(bytes))) = &block else { continue };
             let slot = bytes.get(offset..offset + self.geo.inode_size).unwrap_or(&[]);
@@ -94,6 +98,33 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A block of a table: inodes are not trusted where most slots of their block are garbage, those
+    /// that are not in use as well.
+    fn check_neighbours(
+        &mut self,
+        group: u32,
+        (desc, nr, scanned): (&GroupDesc, u32, u32),
+        bytes: Option<&[u8]>,
+    ) {
+        let block = desc.bg_inode_table + u64::from(nr);
+        let (per_block, size) = (self.geo.inodes_per_block, self.geo.inode_size);
+        let Some(bytes) = bytes.filter(|_| per_block > 1 && !self.bad.is_marked(block)) else {
+            return;
+        };
+        let first = nr * per_block;
+        let slots = || (first..scanned.min(first + per_block)).zip(bytes.chunks_exact(size));
+        let is_used = |slot: &[u8]| le16(slot, 0x1a) > 0;
+        let garbage = slots().filter(|(_, slot)| is_garbage(slot));
+        if garbage.count() <= per_block as usize / 2 || !slots().any(|(_, slot)| is_used(slot)) {
+            return;
+        }
+        for (index, _) in slots().filter(|(_, slot)| is_garbage(slot) && !is_used(slot)) {
+            let at = At::ino(group * self.geo.inodes_per_group + index + 1).in_block(block);
+            let what = "not in use, and garbage beside inodes that are";
+            self.note(kinds::INODE_GARBAGE, at, what);
+        }
     }
 
     fn inode_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Step<Option<Arc<[u8]>>> {
@@ -289,6 +320,12 @@ impl Checker<'_> {
             self.note(kinds::TIME_RANGE, at, "a time before 1970 is written as one after 2310");
         }
     }
+}
+
+/// True if a slot has the flag of extents and none.
+fn is_garbage(slot: &[u8]) -> bool {
+    let is_tree = le32(slot, 0x20) & flags::EXTENTS != 0;
+    is_tree && slot.get(I_BLOCK).is_some_and(|map| extent_header(map).is_err())
 }
 
 /// Decodes an inode; a wrong size of its extra fields counts as none, and is returned as false.

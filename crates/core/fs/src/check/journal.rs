@@ -49,9 +49,10 @@ impl Checker<'_> {
             || !raw.is_file()
             || raw.has_flag(flags::ENCRYPT)
             || blocks < BLOCKS_MIN
-            || mapped < blocks
+            || mapped < raw.i_size.div_ceil(self.geo.block_size as u64)
         {
-            let what = format!("a journal of {blocks} blocks, of which {mapped} are mapped");
+            let size = raw.i_size;
+            let what = format!("a journal of {size} bytes, of which {mapped} blocks are mapped");
             self.note(kinds::JOURNAL_INODE, at, what);
             return Ok(());
         }

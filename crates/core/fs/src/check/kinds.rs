@@ -47,6 +47,7 @@ kinds! { true:
     STRAY_NUMBER, "superblock-names-file", "clear the number";
     // Inodes.
     INODE_CSUM, "inode-checksum", "write a new checksum";
+    INODE_GARBAGE, "unused-inode-garbage", "clear the flags";
     DTIME_MISSING, "deletion-time-missing", "set a deletion time";
     DTIME_SET, "deletion-time-of-used-inode", "clear the deletion time";
     MODE, "inode-mode-invalid", "clear the inode";

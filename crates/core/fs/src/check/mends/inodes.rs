@@ -8,12 +8,10 @@ use syncline_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures, blockm
 use super::Mender;
 use super::maps::OF_MAPS;
 use crate::check::blocks::extent_header;
-use crate::check::inodes::{IMAGIC, TIMES};
+use crate::check::inodes::{I_BLOCK, IMAGIC, TIMES};
 use crate::check::kinds as k;
 use crate::check::{Finding, Step};
 
-/// Bytes of `i_block`.
-const I_BLOCK: std::ops::Range<usize> = 0x28..0x64;
 /// Most links of an inode that is not garbage.
 const LINKS_MAX: u16 = 65_000;
 
@@ -68,7 +66,7 @@ impl Mender<'_, '_> {
     fn mend_inode(&mut self, ino: u32, finding: &Finding) -> Step {
         let name = finding.name;
         let is = |kinds: &[k::Kind]| kinds.iter().any(|kind| kind.name == name);
-        if is(&[k::MODE, k::SPECIAL, k::ENCRYPTION, k::DIR_EMPTY]) {
+        if is(&[k::MODE, k::SPECIAL, k::ENCRYPTION, k::DIR_EMPTY, k::INODE_GARBAGE]) {
             return self.clear_inode(ino);
         } else if is(&[k::SYMLINK]) {
             // Without the blocks that are wrong it may be right.

@@ -110,7 +110,7 @@ impl Mender<'_, '_> {
             raw.i_flags = flags::EXTENTS;
         }
         let mapped = self.rewalk(ino, &raw)?;
-        let blocks = size >> self.c.geo.block_bits;
+        let blocks = size.div_ceil(self.c.geo.block_size as u64);
         let Some(first) = mapped.runs.map(0).filter(|_| !mapped.broken) else { return Ok(false) };
         let Some(bytes) = self.view(first)? else { return Ok(false) };
         let is_journal = JournalSuperblock::decode(&bytes).is_ok();
@@ -119,7 +119,9 @@ impl Mender<'_, '_> {
             return Ok(false);
         }
         let now = self.raw(ino)?.filter(|_| ino == JOURNAL_INO);
-        if now.is_some_and(|now| now.i_block == raw.i_block && now.i_links_count > 0) {
+        if now.is_some_and(|now| {
+            now.i_block == raw.i_block && now.i_size == size && now.i_links_count > 0
+        }) {
             return Ok(false);
         }
         if ino != JOURNAL_INO {
