@@ -100,8 +100,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A block of a table: inodes are not trusted where most slots of their block are garbage, those
-    /// that are not in use as well.
+    /// A block of a table: inodes are not trusted where most slots of their block are garbage,
+    /// those that are not in use as well.
     fn check_neighbours(
         &mut self,
         group: u32,

@@ -59,23 +59,28 @@ impl Checker<'_> {
         let (is_file, has_mode) = (raw.is_file(), raw.i_mode != 0);
         let sb = &self.sb;
         let quota = self.quota_inodes().contains(&ino);
-        let in_use = raw.i_links_count != 0 || raw.i_blocks != 0 || raw.i_block[..4] != [0; 4];
+        // As e2fsck reads it: the low half of the count, and the first pointer.
+        let in_use =
+            raw.i_links_count != 0 || raw.i_blocks as u32 != 0 || raw.i_block[..4] != [0; 4];
+        let has_quota = quota && self.ro_compat(RoCompatFeatures::QUOTA);
+        let is_unnamed_quota = [USER_QUOTA_INO, GROUP_QUOTA_INO].contains(&ino) && !has_quota;
         let journal = ino == sb.s_journal_inum;
+        if (is_unnamed_quota || ino == JOURNAL_INO && !journal) && !in_use {
+            return Ok(());
+        }
         let orphans = ino == sb.s_orphan_file_inum && self.compat(CompatFeatures::ORPHAN_FILE);
         if journal && !is_file {
             self.note(kinds::JOURNAL_INODE, at, "the journal is no file");
-        } else if quota && self.ro_compat(RoCompatFeatures::QUOTA) && !is_file {
+        } else if has_quota && !is_file {
             self.note(kinds::QUOTA_INODE, at, "the quota is no file");
         } else if orphans && (!is_file || raw.i_links_count == 0) {
             self.note(kinds::ORPHAN_FILE, at, "the orphan file is no file");
         } else if ino == JOURNAL_INO && !journal && in_use {
             let what = "the inode of the journal is in use, and the superblock names none";
             self.note(kinds::JOURNAL_UNUSED, at, what);
-        } else if [USER_QUOTA_INO, GROUP_QUOTA_INO].contains(&ino) && in_use {
-            if !quota || !self.ro_compat(RoCompatFeatures::QUOTA) {
-                let what = "the inode of a quota is in use, and the superblock names none";
-                self.note(kinds::QUOTA_INODE, at, what);
-            }
+        } else if is_unnamed_quota && in_use {
+            let what = "the inode of a quota is in use, and the superblock names none";
+            self.note(kinds::QUOTA_INODE, at, what);
         } else if ino < self.geo.first_ino && !journal && !quota && !orphans {
             let bad = match ino {
                 BOOT_LOADER_INO => raw.is_dir(),
