@@ -222,12 +222,13 @@ fn files_in(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 /// with a wrong depth, inodes that were never used without checksums, a superblock that names
 /// another reserved inode as the journal, two extents of one place in a file, an index without
 /// names over several blocks, an extent among those of other places, an index in an inode, a
-/// journal that ends in a block, a block behind the end of a file with index blocks, and inodes
-/// without checksums that are not in use and garbage.
-const RARE: [u64; 24] = [
+/// journal that ends in a block, a block behind the end of a file with index blocks, inodes
+/// without checksums that are not in use and garbage, and tables and blocks of the journal behind
+/// its size that are metadata.
+const RARE: [u64; 26] = [
     6195, 54_404, 58_359, 503_647, 600_757, 605_359, 609_455, 707_674, 709_954, 731_947, 737_426,
     737_723, 748_715, 750_775, 751_604, 757_782, 760_155, 760_410, 777_590, 786_492, 786_614,
-    790_299, 797_307, 793_739,
+    790_299, 797_307, 793_739, 802_933, 804_487,
 ];
 
 /// A seed of several groups: the orphan file is no file.

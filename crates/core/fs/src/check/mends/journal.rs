@@ -34,7 +34,7 @@ impl Mender<'_, '_> {
         }
         let torn = [k::BLOCK_RANGE, k::BLOCK_TWICE, k::EXTENT_HEADER, k::EXTENT_RANGE];
         let is_torn = self.inodes_with(&torn).contains(&ino) && ino == JOURNAL_INO;
-        if is_torn && self.restore_journal_inode(ino)? {
+        if is_torn && (self.restore_journal_inode(ino)? || self.cut_journal(ino)?) {
             return Ok(());
         }
         if !self.has(&[k::JOURNAL_INODE]) {
@@ -137,6 +137,21 @@ impl Mender<'_, '_> {
             put_le32(slot, 0x20, raw.i_flags);
             put_bytes(slot, I_BLOCK_OFFSET, &raw.i_block);
         })?;
+        Ok(true)
+    }
+
+    /// Drops what a journal maps behind its size. False: there is nothing, or the size is wrong.
+    fn cut_journal(&mut self, ino: u32) -> Step<bool> {
+        let Some(raw) = self.raw(ino)? else { return Ok(false) };
+        let mapped = self.rewalk(ino, &raw)?;
+        let Some(first) = mapped.runs.map(0) else { return Ok(false) };
+        let Some(bytes) = self.view(first)? else { return Ok(false) };
+        let Ok(sb) = JournalSuperblock::decode(&bytes) else { return Ok(false) };
+        let blocks = raw.i_size.div_ceil(self.c.geo.block_size as u64);
+        if u64::from(sb.s_maxlen) != blocks || mapped.end <= blocks {
+            return Ok(false);
+        }
+        self.cut_to_size(ino, &raw)?;
         Ok(true)
     }
 

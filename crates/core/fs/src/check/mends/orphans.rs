@@ -80,7 +80,7 @@ impl Mender<'_, '_> {
     }
 
     /// Frees the blocks of a file that are behind its size.
-    fn cut_to_size(&mut self, ino: u32, raw: &Inode) -> Step {
+    pub(super) fn cut_to_size(&mut self, ino: u32, raw: &Inode) -> Step {
         if !raw.is_file() || raw.has_flag(flags::INLINE_DATA) {
             return Ok(());
         }
