@@ -198,7 +198,7 @@ fn round_trip(spec: &str) -> (Profile, Fit) {
     }
     let summary = &fit.summary;
     println!(
-        "{spec}: mean {:.1} %, worst {:.1} %, {} profiles",
+        r#"{{"profile":"{spec}","mean":{},"worst":{},"tried":{}}}"#,
         summary.mean_percent, summary.worst_percent, summary.evaluations
     );
     assert!(summary.worst_percent < 15.0, "{spec}: {:.1} %", summary.worst_percent);

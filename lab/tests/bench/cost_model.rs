@@ -17,6 +17,11 @@ fn off_percent(measured: u64, model: u64) -> f64 {
     (measured as f64 / model as f64 - 1.0) * 100.0
 }
 
+fn figures(name: &str, cost: &Cost) -> String {
+    let Cost { blocks, requests, flushes } = cost;
+    format!(r#""{name}":{{"blocks":{blocks},"requests":{requests},"flushes":{flushes}}}"#)
+}
+
 fn check(test: &str, locality: Locality) {
     let Some(image) = crate::common::image(test) else { return };
     let dirty = Dirty { metadata: 1, other_metadata: 1, data: 1, other_data: 1 };
@@ -41,11 +46,11 @@ fn check(test: &str, locality: Locality) {
             let model = eager(SYNCS, &dirty, &log, &place);
             (model, blocks, paper::eager_requests(SYNCS, locality))
         };
-        let Cost { blocks: b, requests: r, flushes: f } = measured;
         println!(
-            "{SYNCS} syncs, {locality:?}, {sync}: blocks {b} (model {}, paper {blocks}), \
-             requests {r} (model {}, paper {requests}), flushes {f} (model {})",
-            model.blocks, model.requests, model.flushes
+            r#"{{"sync":"{sync}","place":"{locality:?}",{},{},{}}}"#,
+            format_args!(r#""paper":{{"blocks":{blocks},"requests":{requests}}}"#),
+            figures("model", &model),
+            figures("measured", &measured)
         );
         for (name, measured, model) in [
             ("blocks", measured.blocks, model.blocks),

@@ -97,6 +97,8 @@ fn one(
     };
     if run.records == "lines" {
         results.records.extend(table_of_words(&text).iter().map(|record| flatten(record, keep)));
+    } else if run.records == "printed" {
+        results.records.extend(printed(&text).iter().map(|record| flatten(record, keep)));
     } else if text.starts_with('{') {
         let document: Value =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", run.id))?;
@@ -151,6 +153,12 @@ fn table_of_words(text: &str) -> Vec<Value> {
             names.iter().map(|name| (*name).to_owned()).zip(words).collect()
         })
         .collect()
+}
+
+/// Objects that tests print, one a line, behind what the harness says there.
+fn printed(text: &str) -> Vec<Value> {
+    let objects = text.lines().filter_map(|line| line.find("{\"").map(|at| &line[at..]));
+    objects.filter_map(|object| serde_json::from_str(object).ok()).collect()
 }
 
 /// The commit of the checkout, with `-dirty` if anything but documents differs: the runs before
@@ -221,5 +229,7 @@ mod tests {
         assert!(results(&text("'false'", "")).unwrap_err().contains("failed"));
         let words = table_of_words("policy pages\nlru 16\n");
         assert_eq!(words, [json!({"policy": "lru", "pages": 16})]);
+        let said = printed("running 1 test\ntest a ... {\"a\":1}\n{:?}\n{\"a\":2}\nok\n");
+        assert_eq!(said, [json!({"a": 1}), json!({"a": 2})]);
     }
 }

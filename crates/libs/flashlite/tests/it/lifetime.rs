@@ -447,23 +447,21 @@ fn usual(mapping: &str) -> String {
 fn compare(what: &str, case: &Case) -> (Cost, Cost, f64) {
     let (plain, log) = (download(case, false), download(case, true));
     let share = log.erases as f64 / plain.erases as f64;
+    let figures = |name: &str, cost: &Cost| {
+        let Cost { erases, written, requests, sequential, own_sequential } = cost;
+        format!(
+            r#""{name}_erases":{erases},"{name}_bytes":{written},"{name}_requests":{requests},"#
+        ) + &format!(r#""{name}_sequential":{sequential},"{name}_own":{own_sequential}"#)
+    };
+    let Case { client, format, seed, page_bytes, metadata, .. } = case;
+    let place = format!(
+        r#""device":"{what}","client":"{}","format":"{format:?}","seed":"{seed}""#,
+        client.name
+    );
     println!(
-        "{what:28} {:10} {:?} seed {}: erases {} -> {} ({:.1} %), written {:.2} -> {:.2} MiB, \
-         requests {} -> {}, sequential {:.1} -> {:.1} %, of the file or log {:.1} -> {:.1} %",
-        case.client.name,
-        case.format,
-        case.seed,
-        plain.erases,
-        log.erases,
-        share * 100.0,
-        plain.written as f64 / f64::from(1 << 20),
-        log.written as f64 / f64::from(1 << 20),
-        plain.requests,
-        log.requests,
-        plain.sequential * 100.0,
-        log.sequential * 100.0,
-        plain.own_sequential * 100.0,
-        log.own_sequential * 100.0,
+        r#"{{{place},"log_page":"{page_bytes}","metadata":"{metadata}",{},{}}}"#,
+        figures("plain", &plain),
+        figures("log", &log)
     );
     (plain, log, share)
 }
@@ -504,7 +502,7 @@ fn without_metadata(size: u64) {
             page_bytes: LOG_PAGE,
             metadata: false,
         };
-        let (.., share) = compare(&format!("{profile}, the file alone"), &case);
+        let (.., share) = compare(profile, &case);
         assert!(share <= 0.08, "{profile}: {share}");
     }
 }
@@ -524,7 +522,7 @@ fn full(size: u64) {
             page_bytes: 16 << 10,
             metadata: true,
         };
-        compare(&format!("{profile}, pages of 16 KiB"), &case);
+        compare(profile, &case);
     }
     without_metadata(size);
     for client in [EMULE, BITTORRENT, REWRITING] {

@@ -113,14 +113,10 @@ fn appends_are_as_fast_as_writes_in_order() {
             let [end, mib, each] =
                 [u64::MAX, 1 << 20, piece].map(|every| share(every, Options::default()));
             let card = share(1 << 20, cards);
+            let kib = piece >> 10;
             println!(
-                "{spec}, appends of {} KiB of writes in order: {:.1} % synced at the end, {:.1} % \
-                 each MiB, {:.1} % each append; each MiB with pages of 16 KiB {:.1} %",
-                piece >> 10,
-                end * 100.0,
-                mib * 100.0,
-                each * 100.0,
-                card * 100.0
+                r#"{{"device":"{spec}","kib":"{kib}","end":{end},"mib":{mib},{}}}"#,
+                format_args!(r#""each":{each},"card":{card}"#)
             );
             assert!(card >= 0.9, "{spec}, {piece}: {card}");
             if spec != "sd-2012" {
@@ -139,8 +135,7 @@ fn reads_of_a_download_take_as_long_as_those_of_a_file() {
                 read_ns(spec, piece, len, Some(Options::default())) as f64 / plain_ns as f64
             });
             println!(
-                "{spec}, records of {} KiB: reads of 4 KiB take {small:.2} times those of a file, \
-                 of 16 KiB {large:.2} times",
+                r#"{{"device":"{spec}","kib":"{}","small":{small},"large":{large}}}"#,
                 piece >> 10
             );
             // Data are aligned as those of a file are, so a read takes as many pages.
