@@ -24,7 +24,9 @@ impl Checker<'_> {
         match file_type::from_mode(raw.i_mode) {
             file_type::REG_FILE | file_type::DIR => !raw.has_flag(flags::INLINE_DATA),
             file_type::SYMLINK if raw.i_file_acl == 0 => {
-                raw.i_blocks & u64::from(u32::MAX) != 0 && !is_fast(raw)
+                // With the count lost, its one block is still the target's.
+                let has_block = raw.has_flag(flags::EXTENTS) && link_block(raw).is_some();
+                !is_fast(raw) && (raw.i_blocks & u64::from(u32::MAX) != 0 || has_block)
             }
             file_type::SYMLINK => {
                 let second = blockmap::pointer(&raw.i_block, 1).unwrap_or(0);

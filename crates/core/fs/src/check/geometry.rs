@@ -40,16 +40,14 @@ fn sizes(sb: &Superblock, strict: bool) -> Refused<Sizes> {
     Ok(Sizes { block, cluster_bits, inode, desc })
 }
 
-/// Number of groups.
-fn groups(sb: &Superblock, sizes: &Sizes, strict: bool) -> Refused<u32> {
-    let (bpg, ipg, bits) = (sb.s_blocks_per_group, sb.s_inodes_per_group, 8 * sizes.block as u32);
+/// Number of groups, and of the inodes of each: if the superblock's cannot be, what the number of
+/// all inodes gives.
+fn groups(sb: &Superblock, sizes: &Sizes, strict: bool) -> Refused<(u32, u32)> {
+    let (bpg, bits) = (sb.s_blocks_per_group, 8 * sizes.block as u32);
     let most = u64::from(GROUP_BLOCKS_MAX.max(bits)) << sizes.cluster_bits;
     let of_clusters = u64::from(sb.s_clusters_per_group) << sizes.cluster_bits;
     if bpg < 8 || u64::from(bpg) > most || u64::from(bpg) != of_clusters {
         return Err(format!("{bpg} blocks per group are out of range"));
-    }
-    if ipg == 0 || ipg > bits {
-        return Err(format!("{ipg} inodes per group are out of range"));
     }
     let first = u64::from(sb.s_first_data_block);
     let Some(in_groups) = sb.s_blocks_count.checked_sub(first).filter(|n| *n > 0) else {
@@ -59,18 +57,26 @@ fn groups(sb: &Superblock, sizes: &Sizes, strict: bool) -> Refused<u32> {
     let Some(count) = u32::try_from(groups).ok().filter(|n| *n < u32::MAX - 1024) else {
         return Err(format!("{groups} groups are too many"));
     };
-    let inodes = count.checked_mul(ipg);
-    if inodes.is_none() || strict && inodes != Some(sb.s_inodes_count) {
-        return Err(format!("{} inodes are not {count} groups of {ipg}", sb.s_inodes_count));
+    let can_be = |ipg: &u32| (1..=bits).contains(ipg) && ipg % 8 == 0;
+    let other = Some(sb.s_inodes_count / count).filter(can_be);
+    let other = other.filter(|ipg| Some(sb.s_inodes_count) == count.checked_mul(*ipg));
+    let own = sb.s_inodes_per_group;
+    let ipg = if can_be(&own) { own } else { other.unwrap_or(own) };
+    if ipg == 0 || ipg > bits {
+        return Err(format!("{ipg} inodes per group are out of range"));
     }
-    Ok(count)
+    let inodes = count.checked_mul(ipg);
+    if inodes.is_none() || strict && (ipg != own || inodes != Some(sb.s_inodes_count)) {
+        return Err(format!("{} inodes are not {count} groups of {own}", sb.s_inodes_count));
+    }
+    Ok((count, ipg))
 }
 
 /// The geometry, and log2 of the blocks of a cluster. What leaves no geometry at all is refused,
 /// and if it is strict, what e2fsck looks for a backup for.
 pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)> {
     let sizes = sizes(sb, strict)?;
-    let group_count = groups(sb, &sizes, strict)?;
+    let (group_count, inodes_per_group) = groups(sb, &sizes, strict)?;
     let inodes_per_block = (sizes.block / sizes.inode) as u32;
     let desc_per_block = (sizes.block / sizes.desc) as u32;
     let gdt_blocks = group_count.div_ceil(desc_per_block);
@@ -89,11 +95,11 @@ pub(super) fn geometry(sb: &Superblock, strict: bool) -> Refused<(Geometry, u32)
         first_data_block: sb.s_first_data_block,
         cluster_bits: sizes.cluster_bits,
         blocks_per_group: sb.s_blocks_per_group,
-        inodes_per_group: sb.s_inodes_per_group,
-        inodes_count: group_count * sb.s_inodes_per_group,
+        inodes_per_group,
+        inodes_count: group_count * inodes_per_group,
         inode_size: sizes.inode,
         inodes_per_block,
-        itable_blocks: sb.s_inodes_per_group.div_ceil(inodes_per_block),
+        itable_blocks: inodes_per_group.div_ceil(inodes_per_block),
         desc_size: sizes.desc,
         desc_per_block,
         group_count,
@@ -132,8 +138,8 @@ pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
     let reserved = geo.reserved_gdt_blocks;
     rule(reserved <= per_block, format!("{reserved} reserved descriptor blocks are too many"));
     let most = geo.inodes_per_block.saturating_mul(geo.blocks_per_group.saturating_sub(4));
-    let ipg = geo.inodes_per_group;
-    let fits = ipg >= geo.inodes_per_block && ipg <= most;
+    let ipg = sb.s_inodes_per_group;
+    let fits = ipg == geo.inodes_per_group && ipg >= geo.inodes_per_block && ipg <= most;
     rule(fits, format!("{ipg} inodes per group are out of range"));
     let inodes = sb.s_inodes_count;
     let what = format!("{inodes} inodes are not {} groups of {ipg}", geo.group_count);

@@ -32,7 +32,7 @@ impl Mender<'_, '_> {
         if self.has(&[k::JOURNAL_SUPER]) {
             return self.reset_journal_super(ino);
         }
-        let torn = [k::BLOCK_RANGE, k::BLOCK_TWICE, k::EXTENT_HEADER, k::EXTENT_RANGE];
+        let torn = [k::BLOCK_RANGE, k::BLOCK_TWICE, k::EXTENT_HEADER, k::EXTENT_RANGE, k::SIZE];
         let is_torn = self.inodes_with(&torn).contains(&ino) && ino == JOURNAL_INO;
         if is_torn && (self.restore_journal_inode(ino)? || self.cut_journal(ino)?) {
             return Ok(());

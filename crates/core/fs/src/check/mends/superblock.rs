@@ -104,6 +104,7 @@ impl Mender<'_, '_> {
                 put_le32(bytes, 0x54, GOOD_OLD_FIRST_INO);
             }
             put_le32(bytes, 0x00, geo.inodes_count);
+            put_le32(bytes, 0x28, geo.inodes_per_group);
             put_le32(bytes, 0x14, first_data_block(&sb, &geo));
             if sb.s_r_blocks_count > geo.blocks_count / 2 {
                 let reserved = geo.blocks_count / 20;
