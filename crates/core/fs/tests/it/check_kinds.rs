@@ -13,6 +13,9 @@ const MIB: u64 = 1 << 20;
 const PLAIN: &str = "^metadata_csum,^64bit";
 /// What most cases damage.
 const TREE: &str = "mkdir d\nwrite /dev/null f\nsymlink l target\nmknod p p\n";
+/// Inode 17 is the only one in use of its block of the table.
+const GARBAGE: &str = "write /dev/null g\nwrite /dev/null h\nsif <18> flags 0x80000\n\
+                       sif <19> flags 0x80000\nsif <20> flags 0x80000\n";
 
 fn image(features: &str) -> TempImage {
     let spec = ImageSpec {
@@ -73,6 +76,7 @@ fn each_kind_has_its_name_and_the_verdict_of_e2fsck() {
         (PLAIN, "sif /f dtime 20\n", "orphan-pending"),
         (PLAIN, "sif <7> block[DIND] 0\n", "resize-inode-invalid"),
         (PLAIN, "sif <8> flags 0x80800\n", "journal-inode-invalid"),
+        (PLAIN, "sif <8> size 1048577\n", "journal-inode-invalid"),
         (PLAIN, "sif <9> mode 0100644\n", "reserved-inode-mode"),
         (PLAIN, "sif <1> links_count 1\n", "bad-blocks-inode-invalid"),
         (PLAIN, "feature orphan_present\n", "orphan-present-without-file"),
@@ -84,6 +88,7 @@ fn each_kind_has_its_name_and_the_verdict_of_e2fsck() {
         (PLAIN, "sif /d block[4] 0x8001\n", "directory-block-unwritten"),
         (PLAIN, "sif /d block[4] 0\n", "extent-empty"),
         (PLAIN, "sif /d size 3000\n", "inode-size"),
+        (PLAIN, GARBAGE, "unused-inode-garbage"),
     ];
     let mut wrong = Vec::new();
     for (features, commands, expected) in cases {
