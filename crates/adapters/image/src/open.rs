@@ -48,7 +48,11 @@ impl Place {
     pub fn parse(argument: &OsStr) -> Result<Place> {
         Place::split(argument).ok_or_else(|| {
             let shown = argument.to_string_lossy();
-            ImageError::Usage(format!("`{shown}` names no file of an image; write IMAGE:/path"))
+            let what = match std::fs::metadata(argument).is_ok() {
+                true => "names no file of an image",
+                false => "does not exist, and names no file of an image",
+            };
+            ImageError::Usage(format!("`{shown}` {what}; write IMAGE:/path"))
         })
     }
 

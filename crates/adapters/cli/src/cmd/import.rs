@@ -12,7 +12,7 @@ use syncline_image::build::{NewTree, build};
 use syncline_image::copy::{Outcome, Pins, fill, fill_new};
 use syncline_image::oci::{Form, Layers, Platform, Source};
 use syncline_image::stoppable::Stoppable;
-use syncline_image::{Image, ImageError, Opening, Watch, mkfs, stream};
+use syncline_image::{Image, ImageError, Opening, Place, Watch, mkfs, stream};
 
 use super::transfer::epoch_s;
 use crate::args::{self as arguments, Import};
@@ -70,6 +70,20 @@ impl From {
     }
 }
 
+/// The image that a target names; `IMAGE:/` is all of it.
+fn whole_image(target: &Path) -> Result<PathBuf> {
+    let Some(place) = Place::split(target.as_os_str()).filter(|place| place.image.exists()) else {
+        return Ok(target.to_owned());
+    };
+    match &place.path[..] {
+        b"/" => Ok(place.image),
+        _ => {
+            let text = "is a directory of an image, and import fills from the root; use cp -r";
+            Err(Failure::Usage(text.to_owned()).at(target.display()))
+        }
+    }
+}
+
 /// Fills an image, which is made if it is not there.
 pub(crate) fn run(args: &Import) -> Result<()> {
     let epoch_s = epoch_s()?;
@@ -82,6 +96,7 @@ pub(crate) fn run(args: &Import) -> Result<()> {
     };
     let from = From::new(args, sources)?;
     check(args, &from)?;
+    let target = &whole_image(target)?;
     let mut bounds = Bounds::writer(target).makes(target);
     bounds.reads.extend(from.paths());
     bounds.reads.extend([&args.owner_map, &args.group_map].into_iter().flatten().cloned());

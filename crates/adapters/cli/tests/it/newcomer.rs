@@ -205,7 +205,17 @@ fn an_image_is_named_as_e2fsprogs_and_ls_take_it() {
     assert!(ran.code == 2 && ran.err.contains("a size"), "{}", ran.err);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 12 << 20);
     let said = refused(2, &["ls", text(dir.path())]);
-    assert!(said.contains("names no file of an image"), "{said}");
+    assert!(said.contains("` names no file of an image"), "{said}");
+    let said = refused(2, &["ls", text(&dir.path().join("none.img"))]);
+    assert!(said.contains("does not exist"), "{said}");
+    // The root of an image is the image.
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("a"), "a\n").unwrap();
+    done(&["import", text(&tree), &format!("{image}:/")]);
+    assert_eq!(done(&["cat", &format!("{image}:/a")]), "a\n");
+    let said = refused(2, &["import", text(&tree), &format!("{image}:/lost+found")]);
+    assert!(said.contains("use cp -r"), "{said}");
 }
 
 #[test]
