@@ -7,7 +7,7 @@ macro_rules! texts {
 }
 
 /// Name of the format and text.
-pub const TEXTS: [(&str, &str); 18] = texts![
+pub const TEXTS: [(&str, &str); 20] = texts![
     "fio",
     "android-ext4",
     "tracefs",
@@ -22,6 +22,8 @@ pub const TEXTS: [(&str, &str); 18] = texts![
     "libcachesim-csv",
     "msr",
     "spc",
+    "alibaba",
+    "tencent",
     "diskmon",
     "wiscsee",
     "mqsim",

@@ -10,6 +10,8 @@
 //! | `nexus5` | Nexus 5 sets without times | sector, bytes, 1 = write |
 //! | `cloudphysics` | CloudPhysics as CSV | version, seconds, SCSI code, bytes, sector |
 //! | `mqsim` | MQSim, SSDsim ASCII | ns, device, sector, sectors, 0 = write |
+//! | `alibaba` | Alibaba block traces (IISWC'20) | disk, R, offset, bytes, microseconds |
+//! | `tencent` | Tencent CBS (ATC'20), SNIA IOTTA | seconds, sector, sectors, 1 = write, volume |
 //! | `libcachesim-csv` | libCacheSim, as exported | seconds, page, bytes, read or write |
 //! | `wiscsee` | extract of blkparse | pid, action, op, offset, bytes, seconds, wait, sync |
 //!
@@ -68,6 +70,18 @@ pub(super) fn cloudphysics() -> Layout {
     let columns = vec![Skip, Time(S), Op, Len(1), Offset(512)];
     let header = Some("version,time,op,size,lbn");
     Layout { header, op: op_scsi, ..Layout::new(Some(','), columns) }
+}
+
+pub(super) fn alibaba() -> Layout {
+    use Column::{Device, Len, Offset, Op, Time};
+    let columns = vec![Device, Op, Offset(1), Len(1), Time(1000)];
+    Layout::new(Some(','), columns)
+}
+
+pub(super) fn tencent() -> Layout {
+    use Column::{Device, Len, Offset, Op, Time};
+    let columns = vec![Time(S), Offset(512), Len(512), Op, Device];
+    Layout { op: op_write_is_one, ..Layout::new(Some(','), columns) }
 }
 
 pub(super) fn libcachesim_csv() -> Layout {

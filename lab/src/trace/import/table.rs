@@ -45,7 +45,7 @@ pub(super) static GENERIC: Format = Format {
 };
 
 /// Every format, in the order in which they are tried.
-pub static FORMATS: [Format; 20] = [
+pub static FORMATS: [Format; 22] = [
     Format {
         name: "blktrace",
         about: "blktrace's binary stream of one processor, or merged by blkparse -d",
@@ -80,6 +80,8 @@ pub static FORMATS: [Format; 20] = [
     },
     layout!("msr", "MSR Cambridge, SNIA IOTTA, CSV", layouts::msr),
     layout!("spc", "UMass and SPC, CSV", layouts::spc),
+    layout!("alibaba", "Alibaba Cloud's block traces, CSV", layouts::alibaba),
+    layout!("tencent", "Tencent CBS, SNIA IOTTA, CSV", layouts::tencent),
     layout!("diskmon", "DiskMon's log", layouts::diskmon),
     layout!("wiscsee", "extract of blkparse in eight columns", layouts::wiscsee),
     layout!("mqsim", "MQSim and SSDsim, five numbers a line", layouts::mqsim),
