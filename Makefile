@@ -13,7 +13,7 @@
 # make deps       what the tests need from the system: installed as root on Debian, else named; `make test` begins with it
 # make clean      removes all builds
 #
-# Long tests, comparisons and other benchmarks: `cargo xtask run` lists them.
+# Long tests, comparisons and other benchmarks: `cargo xtask run` lists them, `make NAME` runs one.
 
 # What the demo compares: one sync mode, journal format, journal mode of SQLite and device, or lists.
 DEMO_SYNC ?= ordered,eager
@@ -81,6 +81,10 @@ deps:
 
 clean: cargo
 	cargo clean
+
+# Variables of the command line are in the environment.
+.DEFAULT:
+	@$(XTASK) run $@
 
 cargo:
 	@sh scripts/need-cargo.sh

@@ -67,7 +67,8 @@ fn named<'a>(
 ) -> impl Iterator<Item = &'a str> {
     let behind = move |(at, _): (usize, &str)| {
         let rest = &line[at + command.len()..];
-        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(rest.len());
+        let part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
         (end > 0 && !rest.starts_with('-') && fits(&line[..at])).then(|| &rest[..end])
     };
     line.match_indices(command).filter_map(behind)

@@ -13,7 +13,7 @@
 //!
 //! Promises
 //! - Every finding has a name (`kinds.rs`), a place, and what a repair does. The verdict is that of
-//!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images, and
+//!   `e2fsck -fn`; `cargo xtask run e2fsprogs-suite` compares them on e2fsprogs' own images, and
 //!   names the exceptions.
 //! - One superblock with a usable geometry is enough, the primary or a backup. So the check also
 //!   reads file systems that a mount refuses. An unreadable block is a finding; the check goes on.
