@@ -184,6 +184,32 @@ fn a_link_in_its_inode_keeps_attributes_that_it_shares() {
     }
 }
 
+/// One bit of the length of an extent gives a directory blocks of others and of nobody.
+#[test]
+fn a_directory_with_an_extent_that_is_too_long_keeps_its_names() {
+    let test = "a_directory_with_an_extent_that_is_too_long_keeps_its_names";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    for features in [EXTENTS, "^metadata_csum,^64bit"] {
+        let (image, source) = (empty(features), file(2));
+        let mut commands = "mkdir d\ncd d\n".to_owned();
+        for nr in 0..30 {
+            commands += &format!("write {} name-{nr}\n", source.path().display());
+        }
+        let _ = debugfs(image.path(), &commands);
+        let before = files_of(image.path());
+        assert_eq!(before.len(), 30, "{features}");
+        for len in ["0x0003", "0x0011", "0x0101", "0x0201"] {
+            let image = image.duplicate();
+            let _ = debugfs(image.path(), &format!("sif d block[4] {len}\n"));
+            assert!(e2fsck_clean(image.path()).is_err(), "{features}, {len}");
+            repaired(&image, len);
+            assert!(files_of(image.path()) == before, "{features}, {len}");
+        }
+    }
+}
+
 #[test]
 fn an_error_of_an_earlier_mount_is_forgotten() {
     if !require("an_error_of_an_earlier_mount_is_forgotten", &[Need::E2fsck]) {

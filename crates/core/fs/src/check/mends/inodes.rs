@@ -1,6 +1,7 @@
 //! Fields, flags and sizes of inodes.
 
 use syncline_ondisk::bytes::{le16, le32, put_bytes, put_le16, put_le32};
+use syncline_ondisk::dir::{DirFormat, Entries};
 use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode, S_IFDIR, flags};
 use syncline_ondisk::superblock::RESIZE_INO;
 use syncline_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures, blockmap, inline};
@@ -97,7 +98,8 @@ impl Mender<'_, '_> {
         } else if is(&[k::EXTRA_ISIZE]) {
             return self.mend_extra_size(ino);
         } else if is(&[k::SIZE]) {
-            return self.mend_size(ino, finding.right);
+            let is_cut = self.cut_dir(ino)?;
+            return if is_cut { Ok(()) } else { self.mend_size(ino, finding.right) };
         } else if is(&[k::BLOCKS]) {
             return self.mend_block_count(ino, finding.right);
         }
@@ -138,6 +140,33 @@ impl Mender<'_, '_> {
         }
         let blocks = (0..15).filter_map(|at| blockmap::pointer(&raw.i_block, at));
         blocks.filter(|block| u64::from(*block) >= self.c.geo.blocks_count).count() > 0
+    }
+
+    /// Cuts blocks behind the size of a directory that are another's, or begin with no entry: one
+    /// bit of the length of an extent adds thousands. False: there are none at the end.
+    fn cut_dir(&mut self, ino: u32) -> Step<bool> {
+        let Some(raw) = self.raw(ino)?.filter(Inode::is_dir) else { return Ok(false) };
+        let size = raw.i_size / self.c.geo.block_size as u64;
+        if size == 0 || raw.has_flag(flags::INLINE_DATA) {
+            return Ok(false);
+        }
+        let format = DirFormat { tail: false, ..self.c.format };
+        let mapped = self.rewalk(ino, &raw)?;
+        let blocks: Vec<(u32, u64)> = mapped.runs.blocks().collect();
+        let mut end = mapped.end;
+        for (lblk, block) in blocks.into_iter().rev().filter(|(lblk, _)| u64::from(*lblk) >= size) {
+            let bytes = if self.is_own(block) { self.view(block)? } else { None };
+            if bytes
+                .is_some_and(|bytes| matches!(Entries::new(&bytes, &format).next(), Some(Ok(_))))
+            {
+                break;
+            }
+            end = lblk.into();
+        }
+        if end < mapped.end {
+            self.cut_at(ino, &raw, end)?;
+        }
+        Ok(end < mapped.end)
     }
 
     /// A target in the inode with the flag of extents keeps it; another is cleared.

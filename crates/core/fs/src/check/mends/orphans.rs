@@ -84,7 +84,11 @@ impl Mender<'_, '_> {
         if !raw.is_file() || raw.has_flag(flags::INLINE_DATA) {
             return Ok(());
         }
-        let end = raw.i_size.div_ceil(self.c.geo.block_size as u64);
+        self.cut_at(ino, raw, raw.i_size.div_ceil(self.c.geo.block_size as u64))
+    }
+
+    /// Frees the blocks of an inode from block `end` on.
+    pub(super) fn cut_at(&mut self, ino: u32, raw: &Inode, end: u64) -> Step {
         if !raw.has_flag(flags::EXTENTS) {
             return self.cut_pointers(ino, raw, end);
         }
