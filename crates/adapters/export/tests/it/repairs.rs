@@ -68,7 +68,7 @@ fn work(mount: &ExportMount, seed: u64) {
 fn judge(state: &CrashState, fast_commit: bool) -> Result<(), String> {
     let dev: Arc<dyn BlockDevice> = Arc::new(state.image.snapshot());
     let dir = tempfile::tempdir().unwrap();
-    let (own, stock) = (dir.path().join("own"), dir.path().join("stock"));
+    let [own, stock, linux] = ["own", "stock", "linux"].map(|name| dir.path().join(name));
     let save = |dev: &dyn BlockDevice, path: &Path| {
         let mut bytes = vec![0; SIZE_BYTES as usize];
         let origin = syncline_device::Origin::new(syncline_device::Kind::Other, true);
@@ -76,6 +76,7 @@ fn judge(state: &CrashState, fast_commit: bool) -> Result<(), String> {
         std::fs::write(path, bytes).unwrap();
     };
     save(&*dev, &stock);
+    save(&*dev, &linux);
     let plan = Plan::new(&dev, &mut |_| true).map_err(|err| err.to_string())?;
     if !plan.after.is_clean() {
         return Err(format!("errors are left: {:?}", plan.after.findings));
@@ -92,7 +93,10 @@ fn judge(state: &CrashState, fast_commit: bool) -> Result<(), String> {
         return Ok(());
     }
     let ran = Command::new("e2fsck").arg("-fy").arg(&stock).output();
-    ran.map_err(|err| err.to_string())?;
+    let said = ran.map_err(|err| err.to_string())?.stdout;
+    // e2fsck 1.47.0 drops a transaction whose commit block is torn behind its first sector.
+    let is_dropped = String::from_utf8_lossy(&said).contains("replay was aborted");
+    let stock = if is_dropped && crate::kernel::mounts_once(&linux) { linux } else { stock };
     if e2fsck_clean(&stock).is_err() {
         return Ok(());
     }
