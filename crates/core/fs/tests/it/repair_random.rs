@@ -271,14 +271,14 @@ enum Outcome {
     Refused,
 }
 
-/// What e2fsck mends without a word, and equal names, which it looks for within a block only.
+/// Errors that e2fsck mends without a word, and equal names, which it looks for in one block only.
 const UNSAID: [&str; 2] = ["journal-inode-invalid", "entry-duplicate"];
 /// With `-n` e2fsck does not look at a log that waits.
 const UNSEEN: &str = "the log cannot be replayed";
-/// What is so after each power cut, and no error for a check.
+/// The state after each power cut, and no error for a check.
 const USUAL: &str = "Feature orphan_present is set but orphan file is clean.";
 
-/// What one of check and `e2fsck -fn` finds in an image that is clean for the other.
+/// An error that one of check and `e2fsck -fn` finds in an image that is clean for the other.
 fn other_verdict(plan: &Plan, damaged: &[u8]) -> Option<String> {
     let image = TempImage::zeroed(0);
     fs::write(image.path(), damaged).expect("scratch space");
