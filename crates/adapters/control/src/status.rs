@@ -225,7 +225,7 @@ impl Status {
     /// The part of `sync=eager`.
     fn costs(costs: &EagerCosts) -> serde_json::Value {
         json!({
-            "flush_us": (costs.device.flush_ns / 1e3) as u64,
+            "flush_us": (costs.device.end_ns(true) / 1e3) as u64,
             "run_us": (costs.device.run_ns / 1e3) as u64,
             "mib_ms": costs.device.byte_ns * 1.048_576,
             "run_in_place_bytes": costs.run_bytes,

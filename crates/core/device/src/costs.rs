@@ -1,8 +1,8 @@
 //! A device that passes everything on and estimates the costs of its requests.
 //!
 //! ```text
-//!   flush | w w w ... | flush | w w | flush        an interval: writes and the flush that ends it
-//!           time = flush_ns + byte_ns * bytes + sum of the ways to its runs
+//!   flush | w w w ... | flush | w w | fua       an interval: writes, to the flush or FUA write
+//!           time = write_ns + byte_ns * bytes + sum of the ways to its runs, + flush_ns
 //!   bytes: in whole units, since flash programs whole pages, of several dies at once
 //!   run: writes of which each begins where the one before it ended
 //!   back_ns: a run that goes on where one of the last runs ended
@@ -42,9 +42,9 @@ const STREAMS: usize = 4;
 /// Distance of a near run: the allocation unit of most cards, within which they write a page and
 /// beyond which some of them merge a whole unit.
 const NEAR_BYTES: u64 = 4 << 20;
-/// Distance of the costs of devices from the assumed ones: 2 ms of flushes, 60 ns of bytes, 100 ms
-/// of ways.
-const SPREAD_NS: [f64; COSTS] = [2e6, 60.0, 1e8, 1e8, 1e8];
+/// Distance of the costs of devices from the assumed ones: 1.4 ms of writes and of flushes, 60 ns
+/// of bytes, 100 ms of ways.
+const SPREAD_NS: [f64; COSTS] = [1.41e6, 1.41e6, 60.0, 1e8, 1e8, 1e8];
 /// Distance of the time of an interval from that of its costs, as a share of it.
 const NOISE: f64 = 0.5;
 /// Shortest time that an interval is expected to take, in nanoseconds.
@@ -55,14 +55,16 @@ const OUTLIER: f64 = 4.0;
 const KEPT_OF_OLD: f64 = 0.5;
 /// A smaller unit has to err less than this share of the error of a larger one.
 const BETTER: f64 = 0.7;
-const COSTS: usize = 5;
+const COSTS: usize = 6;
 /// The first cost that is a way.
-const FIRST_WAY: usize = 2;
+const FIRST_WAY: usize = 3;
 
 /// Time that a device takes for writes and flushes, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A flush, and what an interval costs beside its bytes and runs, in nanoseconds.
+    /// An interval beside its bytes and ways if a FUA write ends it, in nanoseconds.
+    pub write_ns: f64,
+    /// What a flush at its end adds, in nanoseconds. Without a cache each interval has one.
     pub flush_ns: f64,
     /// A byte of whole units, in nanoseconds: see [`Costs::interval_ns`].
     pub byte_ns: f64,
@@ -81,7 +83,8 @@ impl Costs {
     /// Costs of a device of which nothing is known: those measured of the profile of an eMMC of
     /// 2012, `nexus7-emmc`.
     pub const ASSUMED: Costs = Costs {
-        flush_ns: 1.2e6,
+        write_ns: 4e5,
+        flush_ns: 8e5,
         byte_ns: 60.0,
         unit_bytes: UNITS_BYTES[0],
         back_ns: 1e6,
@@ -94,25 +97,32 @@ impl Costs {
         bytes.next_multiple_of(self.unit_bytes) as f64 * self.byte_ns
     }
 
+    /// What an interval takes beside its bytes and ways, in nanoseconds: with a flush at its end, or
+    /// a FUA write.
+    pub fn end_ns(&self, flush: bool) -> f64 {
+        self.write_ns + if flush { self.flush_ns } else { 0.0 }
+    }
+
     /// True if going from one of these bytes to the other is going to a near address.
     pub fn is_near(from_bytes: u64, to_bytes: u64) -> bool {
         from_bytes.abs_diff(to_bytes) <= NEAR_BYTES
     }
 
     const fn from_array(found: [f64; COSTS], unit_bytes: u64) -> Costs {
-        let [flush_ns, byte_ns, back_ns, near_ns, run_ns] = found;
-        Costs { flush_ns, byte_ns, unit_bytes, back_ns, near_ns, run_ns }
+        let [write_ns, flush_ns, byte_ns, back_ns, near_ns, run_ns] = found;
+        Costs { write_ns, flush_ns, byte_ns, unit_bytes, back_ns, near_ns, run_ns }
     }
 
     fn to_array(self) -> [f64; COSTS] {
-        [self.flush_ns, self.byte_ns, self.back_ns, self.near_ns, self.run_ns]
+        let ways = [self.back_ns, self.near_ns, self.run_ns];
+        [self.write_ns, self.flush_ns, self.byte_ns, ways[0], ways[1], ways[2]]
     }
 }
 
 /// Costs if writes take time for whole units of one size.
 struct Fit {
-    /// Sums of the normal equations: products of two of [1, bytes, resumed runs, near runs, other
-    /// runs].
+    /// Sums of the normal equations: products of two of [1, flushes, bytes, resumed runs, near
+    /// runs, other runs].
     squares: [[f64; COSTS]; COSTS],
     /// Products of one of them and the time.
     times: [f64; COSTS],
@@ -127,6 +137,7 @@ struct Fit {
 struct Sums {
     fits: [Fit; UNITS_BYTES.len()],
     bytes: u64,
+    flushed: bool,
     runs: Runs,
     time_ns: u64,
     /// Ends of the last runs, the newest first.
@@ -153,6 +164,7 @@ impl Sums {
         Sums {
             fits: UNITS_BYTES.map(fit),
             bytes: 0,
+            flushed: false,
             runs: Runs::default(),
             time_ns: 0,
             ends: [0; STREAMS],
@@ -174,6 +186,7 @@ impl Sums {
                 self.add_run(request.offset_bytes, request.len_bytes());
                 ended |= fua;
             } else {
+                self.flushed = true;
                 ended = true;
             }
         }
@@ -194,13 +207,15 @@ impl Sums {
         self.bytes += len_bytes;
     }
 
-    fn end_interval(&mut self) {
+    fn end_interval(&mut self, is_durable: bool) {
         let (bytes, time_ns) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.time_ns));
+        let flushes = u64::from(std::mem::take(&mut self.flushed) || is_durable);
         let Runs { resumed, near, far } = std::mem::take(&mut self.runs);
         if bytes == 0 || time_ns == 0 {
             return;
         }
-        self.fits.iter_mut().for_each(|fit| fit.add(bytes, [resumed, near, far], time_ns as f64));
+        let (ends, ways) = ([flushes, bytes], [resumed, near, far]);
+        self.fits.iter_mut().for_each(|fit| fit.add(ends, ways, time_ns as f64));
     }
 
     fn costs(&self) -> Costs {
@@ -215,12 +230,15 @@ impl Sums {
 }
 
 impl Fit {
-    fn add(&mut self, bytes: u64, [resumed, near, far]: [f64; 3], time_ns: f64) {
+    fn add(&mut self, [flushes, bytes]: [u64; 2], ways: [f64; 3], time_ns: f64) {
         let unit_bytes = self.costs.unit_bytes;
-        let of = [1.0, bytes.next_multiple_of(unit_bytes) as f64, resumed, near, far];
+        let bytes = bytes.next_multiple_of(unit_bytes);
+        let [resumed, near, far] = ways;
+        let of = [1.0, flushes as f64, bytes as f64, resumed, near, far];
         let expected: Vec<f64> = of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).collect();
-        let straight = (expected[0] + expected[1]).max(EXPECTED_NS_MIN);
-        let ways = expected[2] + expected[3] + expected[4];
+        let (straight, ways) = expected.split_at(FIRST_WAY);
+        let straight = straight.iter().sum::<f64>().max(EXPECTED_NS_MIN);
+        let ways: f64 = ways.iter().sum();
         // What goes straight on and takes much longer pays for a way that was taken before; not if
         // the last one took as long.
         let is_straight = resumed + near + far == 0.0;
@@ -259,17 +277,15 @@ impl Fit {
     }
 
     /// Gauss-Jordan elimination of the equations of the costs that are used; the others are zero.
-    /// The assumed costs keep the equations definite. A device that is faster than assumed is so on
-    /// ways that it was not seen to go, too.
+    /// The assumed costs keep the equations definite. A device that is faster than assumed is so in
+    /// all that it was not seen to do, too.
     fn solve(&self, used: [bool; COSTS]) -> [f64; COSTS] {
         let (mut rows, mut right) = (self.squares, self.times);
-        let straight_ns = |costs: &Costs| costs.flush_ns + costs.interval_ns(UNITS_BYTES[0]);
+        let straight_ns = |costs: &Costs| costs.end_ns(true) + costs.interval_ns(UNITS_BYTES[0]);
         let share = (straight_ns(&self.costs) / straight_ns(&Costs::ASSUMED)).min(1.0);
         for (n, mut assumed) in Costs::ASSUMED.to_array().into_iter().enumerate() {
             let weight = (NOISE / SPREAD_NS[n]).powi(2);
-            if n >= FIRST_WAY {
-                assumed *= share;
-            }
+            assumed *= share;
             rows[n][n] += weight;
             right[n] += weight * assumed;
         }
@@ -327,7 +343,7 @@ impl<D: BlockDevice> BlockDevice for CostDevice<D> {
         let is_durable = !self.inner.geometry().volatile_cache;
         let mut sums = self.sums.lock();
         if sums.add(batch, took_ns) || is_durable {
-            sums.end_interval();
+            sums.end_interval(is_durable);
         }
         Ok(())
     }
@@ -369,7 +385,7 @@ mod tests {
                     Op::Write { .. } => {
                         ways.add_run(request.offset_bytes, request.len_bytes());
                         let Runs { resumed, near, far } = std::mem::take(&mut ways.runs);
-                        let of = [0.0, 0.0, resumed, near, far];
+                        let of = [0.0, 0.0, 0.0, resumed, near, far];
                         of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).sum()
                     }
                     _ => 7e9,
@@ -422,7 +438,11 @@ mod tests {
                 }
             }
             let found = device.costs();
-            for (found, real) in found.to_array().into_iter().zip(real.to_array()) {
+            let sums = |costs: Costs| {
+                let [_, _, byte_ns, ways @ ..] = costs.to_array();
+                [costs.end_ns(true), byte_ns, ways[0], ways[1], ways[2]]
+            };
+            for (found, real) in sums(found).into_iter().zip(sums(real)) {
                 assert!((found - real).abs() <= real * 0.1 + 2e4, "{found:?} of {real:?}");
             }
         }
@@ -450,7 +470,7 @@ mod tests {
         device.inner.costs.flush_ns = 5e6;
         (0..600).for_each(|_| straight(&device));
         let found = device.costs();
-        assert!(found.interval_ns(8192) + found.flush_ns > 4e6, "{found:?}");
+        assert!(found.interval_ns(8192) + found.end_ns(true) > 4e6, "{found:?}");
     }
 
     #[test]
@@ -458,7 +478,7 @@ mod tests {
         let device = device(Costs { flush_ns: 4e5, byte_ns: 4.0, ..NOTHING });
         (0..4).for_each(|n| interval(&device, n % 2 * 2048, 1, 1 + n, 0));
         let found = device.costs();
-        assert!(found.flush_ns < 6e5 && found.run_ns < 3e5, "{found:?}");
+        assert!(found.end_ns(true) < 6e5 && found.run_ns < 3e5, "{found:?}");
     }
 
     #[test]

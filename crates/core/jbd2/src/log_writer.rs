@@ -121,7 +121,6 @@ impl Journal {
         Ok(bytes.chunks(block_size as usize).map(is_zeroed).collect())
     }
 
-    /// One write, one flush; with FUA one write.
     fn write_packed(
         &self,
         record: &[u8],
@@ -134,14 +133,21 @@ impl Journal {
             self.start_log(place, true)?;
         }
         let blocks = record.chunks(self.log.block_size as usize);
-        if frozen.only_record && !frozen.ordered && self.dev.geometry().fua {
-            return self.write_log(place.first_block, blocks, true);
-        }
-        self.write_log(place.first_block, blocks, false)?;
-        self.end_record(frozen)
+        self.write_at_once(frozen, place.first_block, blocks)
     }
 
-    fn end_record(&self, frozen: &Frozen) -> Result<(), JournalError> {
+    /// A record that a checksum covers: one write, one flush; with FUA one write.
+    fn write_at_once<'b>(
+        &self,
+        frozen: &Frozen,
+        first_block: u32,
+        blocks: impl Iterator<Item = &'b [u8]>,
+    ) -> Result<(), JournalError> {
+        let fua = frozen.only_record && !frozen.ordered && self.dev.geometry().fua;
+        self.write_log(first_block, blocks, fua)?;
+        if fua {
+            return Ok(());
+        }
         if frozen.ordered {
             return self.order();
         }
@@ -185,12 +191,8 @@ impl Journal {
             self.start_log(place, format.is_async)?;
         }
         if format.is_async {
-            self.write_log(
-                first_block,
-                body.iter().map(|b| b.bytes()).chain([&*commit_block]),
-                false,
-            )?;
-            self.end_record(frozen)?;
+            let blocks = body.iter().map(|b| b.bytes()).chain([&*commit_block]);
+            self.write_at_once(frozen, first_block, blocks)?;
             return Ok(Vec::new());
         }
         let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*zeroes));

@@ -31,7 +31,7 @@
 
 use std::ops::Range;
 
-use syncline_device::Costs;
+use syncline_device::{Costs, Geometry};
 use syncline_jbd2::{
     Checksums, InPlacePage, Journal, JournalError, JournalOptions, Member, WriteAction,
 };
@@ -298,9 +298,9 @@ fn sync_work(
     datasync: bool,
 ) -> Result<SyncWork> {
     let (journal, block_bytes) = (files.journal()?, files.block_size() as u64);
-    let cached = files.dev.geometry().volatile_cache;
+    let Geometry { volatile_cache: cached, fua, .. } = files.dev.geometry();
     let rewrites = &files.pages.rewrites;
-    let mut work = SyncWork { ways: rewrites.ways(), cached, ..SyncWork::default() };
+    let mut work = SyncWork { ways: rewrites.ways(), cached, fua, ..SyncWork::default() };
     for dirty in dirty_runs {
         for run in map_range(files, inode, dirty.start, dirty.end)? {
             if run.is_hole() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              now                                            later
-//!   log        data + record, flush                           data written a second time
+//!   log        data + record, flush or FUA                    data written a second time
 //!   in place   data + gaps between runs, flush                -
 //!     with metadata  + record at the log; a flush more if     copies of the log that must be
 //!                    it shows new blocks or a new size        logged again (`log=packed`)
@@ -63,6 +63,8 @@ pub(crate) struct SyncWork {
     pub(crate) ways: f64,
     /// The device has a volatile cache: writes take their time in the flush.
     pub(crate) cached: bool,
+    /// It has FUA writes: a record needs no flush.
+    pub(crate) fua: bool,
 }
 
 impl SyncWork {
@@ -103,7 +105,9 @@ impl Prices {
         };
         let (data, runs) = (work.blocks * block_bytes, work.runs as f64);
         let record = (RECORD_BLOCKS + u64::from(work.commits)) * block_bytes;
-        let log_ns = costs.interval_ns(data + record) + costs.flush_ns;
+        let flush_ns = costs.end_ns(true);
+        let record_ns = costs.end_ns(!work.cached || !work.fua);
+        let log_ns = costs.interval_ns(data + record) + record_ns;
         let commits = work.commits || work.live > 0;
         // The inode goes with blocks that are logged again.
         let record = if commits { (RECORD_BLOCKS + 1) * block_bytes } else { 0 };
@@ -111,8 +115,8 @@ impl Prices {
         let twice = if work.cached { work.grows || work.revoked > 0 && commits } else { commits };
         let mut place_ns = work.near as f64 * costs.near_ns + work.far as f64 * costs.run_ns;
         place_ns += match twice {
-            true => costs.interval_ns(data) + costs.interval_ns(record) + 2.0 * costs.flush_ns,
-            false => costs.interval_ns(data + record) + costs.flush_ns,
+            true => costs.interval_ns(data) + flush_ns + costs.interval_ns(record) + record_ns,
+            false => costs.interval_ns(data + record) + flush_ns,
         };
         Prices {
             log_ns: price_ns(log_ns, work.blocks, runs),
@@ -160,7 +164,7 @@ impl Route {
         } else {
             let revoke_ns = match work.revoked {
                 0 => 0.0,
-                _ => costs.interval_ns(RECORD_BLOCKS * block_bytes) + costs.flush_ns,
+                _ => costs.interval_ns(RECORD_BLOCKS * block_bytes) + costs.end_ns(true),
             };
             let way_ns = (out_ns + back_ns) / 2.0 + revoke_ns;
             let log_end_ns = log_ns + (self.home_ns + way_ns).min(0.0);
@@ -206,6 +210,7 @@ mod tests {
 
     const BLOCK: u64 = 4096;
     const UFS: Costs = Costs {
+        write_ns: 0.0,
         flush_ns: 4e5,
         byte_ns: 5.0,
         back_ns: 0.0,
@@ -215,6 +220,7 @@ mod tests {
     };
     /// A card that merges 4 MiB for each address far away.
     const CARD: Costs = Costs {
+        write_ns: 0.0,
         flush_ns: 3e6,
         byte_ns: 150.0,
         back_ns: 1e8,
