@@ -37,7 +37,10 @@ pub(crate) fn man() -> String {
 /// Candidates for an option that begins with `tail`.
 pub(crate) fn values(tail: &str) -> Vec<String> {
     let mut found = Vec::new();
-    VOLUME_OPTIONS.iter().for_each(|row| found.extend(row.candidates(tail)));
+    // The mount has its own `log`.
+    let of_mount = |name: &str| MOUNT_OPTIONS.iter().any(|row| row.name == name);
+    let of_volume = VOLUME_OPTIONS.iter().filter(|row| !of_mount(row.name));
+    of_volume.for_each(|row| found.extend(row.candidates(tail)));
     MOUNT_OPTIONS.iter().for_each(|row| found.extend(row.candidates(tail)));
     found
 }

@@ -99,6 +99,8 @@ pub struct Sources {
     pub capture: Option<PartOf>,
     /// The layers that contain the process.
     pub sandbox: serde_json::Value,
+    /// The reason for the format of the log, if it was chosen.
+    pub log_reason: Option<String>,
     /// Bytes of the heap in use, and free ones.
     pub heap: fn() -> Option<(u64, u64)>,
 }
@@ -112,6 +114,7 @@ impl Default for Sources {
             settings: Arc::new(|| serde_json::Value::Null),
             capture: None,
             sandbox: serde_json::Value::Null,
+            log_reason: None,
             heap: || None,
         }
     }
@@ -130,6 +133,7 @@ pub struct Status {
     settings: PartOf,
     capture: Option<PartOf>,
     sandbox: serde_json::Value,
+    log_reason: Option<String>,
     heap: fn() -> Option<(u64, u64)>,
     sync_us: Mutex<Histogram<u64>>,
     transport: Mutex<&'static str>,
@@ -157,7 +161,7 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(ranks::SYNC_LATENCIES, histogram);
-        let Sources { counts, buffer, settings, capture, sandbox, heap } = sources;
+        let Sources { counts, buffer, settings, capture, sandbox, log_reason, heap } = sources;
         Status {
             image,
             sync: options.sync.name(),
@@ -170,6 +174,7 @@ impl Status {
             settings,
             capture,
             sandbox,
+            log_reason,
             heap,
             sync_us,
             transport: Mutex::new(ranks::TRANSPORT, transport),
@@ -198,6 +203,7 @@ impl Status {
         };
         json!({
             "format": format,
+            "auto": self.log_reason,
             "unit_bytes": unit_bytes,
             "written_bytes": j.log_blocks_written * block_size,
             "saved_bytes": j.log_blocks_saved * block_size,

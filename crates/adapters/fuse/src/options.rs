@@ -60,6 +60,8 @@ impl Sandbox {
 pub struct FuseOptions {
     /// Options of the volume.
     pub volume: MountOptions,
+    /// The caller chooses the format of the journal's transactions (`log=auto`).
+    pub log_auto: bool,
     /// Users other than the one who mounted may use it (`allow_other`).
     pub allow_other: bool,
     /// Every file shows this owner (`uid=`).
@@ -258,6 +260,16 @@ mod tests {
         assert_eq!(options.buffer_log.as_deref(), Some("/a/log".as_ref()));
         assert_eq!((options.buffer_ram, options.buffer_log_size), (Some(0), Some(128 << 20)));
         assert_eq!(FuseOptions::parse(&["offset=1M"]).unwrap().offset, Some(1 << 20));
+    }
+
+    #[test]
+    fn the_last_log_counts() {
+        let log = |list| FuseOptions::parse(&[list]).map(|o| (o.volume.log, o.log_auto)).unwrap();
+        assert_eq!(log("noatime"), (LogFormat::Jbd2, false));
+        assert_eq!(log("log=packed"), (LogFormat::Packed, false));
+        assert_eq!(log("log=packed,log=auto"), (LogFormat::Jbd2, true));
+        assert_eq!(log("log=auto,log=packed"), (LogFormat::Packed, false));
+        assert_eq!(log("log=auto,log=jbd2"), (LogFormat::Jbd2, false));
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub struct Setup<'c> {
     pub own_queues: bool,
     /// Rings for requests, if the kernel offers io_uring for them.
     pub rings: Option<Rings>,
+    /// The reason for the format of the log, if it was chosen (`log=auto`).
+    pub log_reason: Option<String>,
 }
 
 impl<'c> Setup<'c> {
@@ -115,6 +117,7 @@ impl<'c> Setup<'c> {
             sandbox: serde_json::Value::Null,
             own_queues: true,
             rings: None,
+            log_reason: None,
         }
     }
 }
@@ -241,6 +244,7 @@ pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
         settings: Arc::clone(&setup.settings),
         capture: tap.clone().map(captured),
         sandbox: setup.sandbox.clone(),
+        log_reason: setup.log_reason.clone(),
         heap: memory::heap_bytes,
     };
     let (options, clock) = (&setup.options, &setup.clock);

@@ -1,5 +1,6 @@
 //! The options of a mount beside those of its volume, one row each.
 
+use syncline_fs::LogFormat;
 use syncline_fs::options::spec::{Form, OptionSpec};
 
 use crate::options::{Affinity, FuseOptions, Sandbox, Uring, path_of};
@@ -29,8 +30,25 @@ const fn flag(name: &'static str, help: &'static str, set: fn(&mut FuseOptions))
     row(name, Form::Flag(set), help)
 }
 
+/// `log=`, given to the volume by the mount.
+fn set_log(options: &mut FuseOptions, log: LogFormat) {
+    (options.volume.log, options.log_auto) = (log, false);
+}
+
 /// Every option of a mount that is none of its volume.
 pub const MOUNT_OPTIONS: &[Row] = &[
+    row(
+        "log",
+        Form::Choice(&[
+            ("jbd2", |o| set_log(o, LogFormat::Jbd2)),
+            ("packed", |o| set_log(o, LogFormat::Packed)),
+            ("auto", |o| (o.volume.log, o.log_auto) = (LogFormat::Jbd2, true)),
+        ]),
+        "jbd2 and packed: as for the volume. auto: packed if the image is a file, or a disk that \
+         a line of fstab mounts here at boot, and no disk below it can be taken out; jbd2 for \
+         every other image, for disk images with partitions and qcow2, and with `ro`, \
+         `sync=ordered` or `buffer_log`. The mount and `status` say the choice and the reason.",
+    ),
     flag(
         "allow_other",
         "Other users may access the mount. Users other than root need `user_allow_other` in \

@@ -27,6 +27,8 @@ pub(crate) mod mount;
 #[cfg(target_os = "linux")]
 mod mount_control;
 #[cfg(target_os = "linux")]
+mod mount_log;
+#[cfg(target_os = "linux")]
 mod mount_open;
 pub(crate) mod mv;
 #[cfg(target_os = "linux")]

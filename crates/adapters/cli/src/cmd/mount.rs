@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{BlockDevice, Clock, FileDevice, RecordingDevice, SwapDevice, WallClock};
-use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
+use syncline_fs::{Alloc, Buffered, FsError, LogFormat, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Host, Mount, Mounter, Setup, write_hint};
 use syncline_image::Files;
 use syncline_image::partition::{Part, part_of};
@@ -163,6 +163,30 @@ fn settle(options: &mut FuseOptions) {
     options.threads = options.workers();
 }
 
+/// Says what is missing and what the mount cannot do. The caller's standard error takes it, also of
+/// a mount that goes to the background.
+fn tell(volume: &Volume, options: &FuseOptions, mounter: &Mounter, image: &Path) {
+    let missing = volume.take_missing().into_iter().map(|what| format!("missing: {what}"));
+    let told = missing.chain(write_hint(volume, options, mounter));
+    told.for_each(|hint| crate::complain(&format!("{}: {hint}", image.display())));
+}
+
+/// The reason for the format of the log, which `log=auto` asks for; it is said.
+fn chosen_log(options: &mut FuseOptions, at: (&Path, &Path), open: &Open) -> Option<String> {
+    if !options.log_auto {
+        return None;
+    }
+    let (log, reason) = super::mount_log::choose(options, at, open.image.grows());
+    options.volume.log = log;
+    if log == LogFormat::Jbd2 {
+        // Meant for the other choice.
+        options.volume.log_unit_bytes = MountOptions::default().log_unit_bytes;
+    }
+    let name = if log == LogFormat::Packed { "packed" } else { "jbd2" };
+    crate::complain(&format!("{}: log=auto is log={name}: {reason}", at.0.display()));
+    Some(reason)
+}
+
 fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path) -> Result<()> {
     if args.served {
         // Fails only for a process that leads its group, which a started one does not.
@@ -173,6 +197,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let mounter = Mounter::now();
     let (mut open, pin) = Open::all(args, &options, image, dir)?;
+    let log_reason = chosen_log(&mut options, (image, dir), &open);
     let (null, control, rings) = (open.null.take(), open.control.take(), open.rings.take());
     let contained = contained(args, (image, dir), &options, &open, pin)?;
     let Contained { host, rights, layers, own_queues } = contained;
@@ -192,10 +217,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
             return Err(Failure::from(err).at(image.display()));
         }
     };
-    let missing = volume.take_missing().into_iter().map(|what| format!("missing: {what}"));
-    // The caller's standard error, also of a mount that goes to the background.
-    let told = missing.chain(write_hint(&volume, &options, &mounter));
-    told.for_each(|hint| crate::complain(&format!("{}: {hint}", image.display())));
+    tell(&volume, &options, &mounter, image);
     let buffer = buffered.as_ref().map(Buffered::buffer);
     let live = Arc::new(Live::new(&volume, buffer, writable, &rights));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
@@ -208,6 +230,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         host,
         own_queues,
         rings,
+        log_reason,
         sandbox: layers.document(options.sandbox),
         ..Setup::new(dir, volume.clone(), clock, options, image.to_owned())
     };

@@ -75,8 +75,10 @@ fn log(document: &Value) -> String {
         "packed" => format!(", {} saved", mib(at("saved_bytes"))),
         _ => String::new(),
     };
+    let chosen = document.pointer("/journal/auto").and_then(Value::as_str);
+    let chosen = chosen.map_or(String::new(), |why| format!(" (log=auto: {why})"));
     format!(
-        "log       {format}, units of {} bytes; {} written, {commit_kib:.1} KiB per \
+        "log       {format}{chosen}, units of {} bytes; {} written, {commit_kib:.1} KiB per \
          commit{saved}\n",
         at("unit_bytes"),
         mib(at("written_bytes")),

@@ -25,6 +25,34 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
+/// The choice of `log=auto` is said at the mount and by `status`, with its reason.
+#[test]
+fn log_auto_says_its_choice() {
+    if !require("log_auto_says_its_choice", &NEEDS) {
+        return;
+    }
+    for (options, only) in [
+        ("log=auto", None),
+        ("log=packed,log=auto,log_unit=8192", None),
+        ("log=auto,sync=ordered", Some("jbd2: `sync=ordered` needs it")),
+    ] {
+        let (image, scratch) = (image(), support::scratch());
+        let dir = scratch.path().as_os_str();
+        let words = ["mount".as_ref(), "-o".as_ref(), options.as_ref()];
+        let ran = run(&[&words[..], &[image.path().as_os_str(), dir]].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let json = done(&["status".as_ref(), "--json".as_ref(), dir]);
+        let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let text = |name: &str| status["journal"][name].as_str().unwrap().to_owned();
+        let said = format!("{}: {}", text("format"), text("auto"));
+        assert!(ran.err.contains(&format!("log=auto is log={said}\n")), "{said}: {ran:?}");
+        assert!(only.is_none_or(|only| said == only), "{said}");
+        let shown = done(&["status".as_ref(), dir]);
+        assert!(shown.contains(&format!("(log=auto: {})", text("auto"))), "{shown}");
+        done(&["umount".as_ref(), dir]);
+    }
+}
+
 /// `status`, `top` and `info` of a mount name the log's format, its unit and what it saved.
 #[test]
 fn status_top_and_info_name_the_format_of_the_log() {
