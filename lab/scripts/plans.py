@@ -12,6 +12,7 @@
                other numbers and sizes
     lifetime   flash pages, and the years until every block of --size-gib has its rated cycles if the trace went on for ever and all
                blocks wore evenly
+    wear       by device: the same of all traces together, each --per-day times a day
 
 With --keep the results stay in DIR, and a run that was stopped goes on. All is in virtual time: the same on every machine.
 """
@@ -26,7 +27,8 @@ import tomllib
 
 import common
 
-YEAR_S = 365.25 * 24 * 3600
+YEAR_DAYS = 365.25
+YEAR_S = YEAR_DAYS * 24 * 3600
 
 
 def rows_of(args, plan, directory):
@@ -128,28 +130,51 @@ def zones(_, rows):
     return records
 
 
+def mode(row):
+    return {"sync": row["options"]["sync"], "log": row["options"].get("log", "jbd2")}
+
+
+def programmed(args, row):
+    """Bytes that a row programs, and those until every block has its rated cycles."""
+    profile = common.ROOT / "profiles" / f"{row['device'].split(':')[0]}.toml"
+    geometry = tomllib.loads(profile.read_text(encoding="utf-8"))["geometry"]
+    return row["nand_page_programs"] * geometry["page_kib"] * 1024, geometry["rated_cycles"] * (args.size_gib << 30)
+
+
 def lifetime(args, rows):
     records = []
     for row in rows:
-        profile = common.ROOT / "profiles" / f"{row['device'].split(':')[0]}.toml"
-        geometry = tomllib.loads(profile.read_text(encoding="utf-8"))["geometry"]
-        programmed = row["nand_page_programs"] * geometry["page_kib"] * 1024
-        records.append({
-            "trace": pathlib.Path(row["trace"]).name, "sync": row["options"]["sync"], "log": row["options"].get("log", "jbd2"),
+        own, rated = programmed(args, row)
+        records.append({"trace": pathlib.Path(row["trace"]).name} | mode(row) | {
             "duration_s": row["duration_s"], "pages": row["nand_page_programs"], "written_bytes": row["written_bytes"],
-            "years": geometry["rated_cycles"] * (args.size_gib << 30) * row["duration_s"] / programmed / YEAR_S,
+            "years": rated * row["duration_s"] / own / YEAR_S,
         })
         print(records[-1])
     return records
 
 
+def wear(args, rows):
+    records = {}
+    for row in rows:
+        own, rated = programmed(args, row)
+        place = {"device": row["device"]} | mode(row)
+        record = records.setdefault(tuple(place.values()), place | {"pages_a_day": 0, "bytes_a_day": 0, "years": 0})
+        record["pages_a_day"] += row["nand_page_programs"] * args.per_day
+        record["bytes_a_day"] += own * args.per_day
+        record["years"] = rated / record["bytes_a_day"] / YEAR_DAYS
+    for record in records.values():
+        print(record)
+    return list(records.values())
+
+
 def main():
-    kinds = {"policies": policies, "writeback": writeback, "zones": zones, "lifetime": lifetime}
+    kinds = {"policies": policies, "writeback": writeback, "zones": zones, "lifetime": lifetime, "wear": wear}
     parser = common.parser(__doc__)
     parser.add_argument("what", choices=kinds)
     parser.add_argument("syncline", type=os.path.abspath)
     parser.add_argument("plan", nargs="+")
     parser.add_argument("--size-gib", type=int, default=8)
+    parser.add_argument("--per-day", type=int, default=100)
     parser.add_argument("--keep", help="directory of the results")
     args = parser.parse_args()
     with contextlib.ExitStack() as scratch:
