@@ -102,6 +102,8 @@ pub struct Geometry {
     pub read_only: bool,
     /// The sequential area of a zoned device.
     pub zones: Option<Zones>,
+    /// True if the lifetime of a write ([`WriteLife`]) has an effect.
+    pub write_hints: bool,
 }
 
 impl Geometry {
@@ -117,6 +119,7 @@ impl Geometry {
             discard: false,
             read_only: false,
             zones: None,
+            write_hints: false,
         }
     }
 

@@ -43,9 +43,9 @@ pub enum WriteLife {
     NotSet,
     /// Replaced by the next turn of the log.
     Short,
-    /// Replaced or discarded by the next changes of a program: databases and their journals.
+    /// Discarded soon, with its file: journals of databases, temporary files.
     Medium,
-    /// Replaced by later checkpoints: metadata.
+    /// Written over in its place: metadata by checkpoints, databases by their programs.
     Long,
     /// Kept, as far as is known.
     Extreme,

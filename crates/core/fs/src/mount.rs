@@ -102,7 +102,7 @@ pub(crate) fn mount(
     if !read_only {
         check_can_be_written(&store.sb.lock(), &check)?;
     }
-    let parts = OptionParts::new(&options, store.geo.block_size)?;
+    let parts = OptionParts::new(&options, &store)?;
     if read_only {
         refuse_unclean_read_only(&store.sb.lock())?;
         if let Some(measured) = measured {
@@ -232,12 +232,12 @@ struct OptionParts {
 }
 
 impl OptionParts {
-    fn new(options: &MountOptions, block_size: usize) -> Result<OptionParts> {
+    fn new(options: &MountOptions, store: &Store) -> Result<OptionParts> {
         let engine = engine(options.sync);
-        let pages = PageCache::new(options, block_size);
+        let pages = PageCache::new(options, store.geo.block_size);
         Ok(OptionParts {
             pages: if engine.owner_commits() { pages.with_changes_held() } else { pages },
-            hot: HotFiles::new(options)?,
+            hot: HotFiles::new(options, store.dev.geometry().write_hints)?,
             relaxed: RelaxedFiles::new(options, engine.sends_relaxed())?,
         })
     }

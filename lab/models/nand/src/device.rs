@@ -68,6 +68,7 @@ impl NandDevice {
             discard: below.discard,
             read_only: below.read_only,
             zones: simulator.zones(),
+            write_hints: simulator.layout().handles > 1,
         };
         let volatile_kib = profile.buffer.buffer_kib.max(64);
         let undo_units_max = (volatile_kib / profile.geometry.map_unit_kib).max(16) as usize * 2;

@@ -216,6 +216,7 @@ mod tests {
             discard: true,
             read_only: false,
             zones: None,
+            write_hints: false,
         }
     }
 

@@ -101,6 +101,7 @@ mod tests {
                 discard: true,
                 read_only: false,
                 zones: None,
+                write_hints: false,
             }
         }
 

@@ -103,6 +103,7 @@ impl Mapped {
             discard: false,
             read_only: true,
             zones: None,
+            write_hints: false,
         };
         // No part begins there.
         let last = Mutex::new((u64::MAX, Vec::new()));

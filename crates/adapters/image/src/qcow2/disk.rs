@@ -150,6 +150,7 @@ impl Qcow2Device {
             discard: false,
             read_only: !writable,
             zones: None,
+            write_hints: false,
         };
         let failed = AtomicBool::new(false);
         let overlay = next.map(|below| Overlay::new(below, header.cluster_bits));

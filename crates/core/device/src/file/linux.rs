@@ -144,6 +144,7 @@ impl FileDevice {
             discard: true,
             read_only,
             zones: None,
+            write_hints: false,
         };
         let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
         let pool = Pool::new(RING_ENTRIES * MAX_REQUEST_BYTES as usize);

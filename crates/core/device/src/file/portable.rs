@@ -71,6 +71,7 @@ impl FileDevice {
             discard: false,
             read_only: options.read_only,
             zones: None,
+            write_hints: false,
         };
         Ok(FileDevice { file: Mutex::new(file), geometry, is_disk })
     }

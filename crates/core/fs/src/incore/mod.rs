@@ -144,8 +144,12 @@ impl Inode {
 
     /// Origin of requests for its data; `sync`: a caller waits.
     pub(crate) fn origin(&self, sync: bool) -> Origin {
-        let hot = self.life().is_hot();
-        let life = if hot { WriteLife::Medium } else { WriteLife::Extreme };
+        let life = match self.life() {
+            Lifetime::Short => WriteLife::Medium,
+            // Written over in its place, as metadata is.
+            Lifetime::Updated => WriteLife::Long,
+            Lifetime::Long => WriteLife::Extreme,
+        };
         Origin { life, ..Origin::new(Kind::Data { inode: u64::from(self.ino) }, sync) }
     }
 

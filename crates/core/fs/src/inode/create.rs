@@ -27,7 +27,8 @@ pub(crate) fn new_inode(
 ) -> Result<InodeRef> {
     let is_dir = new.mode & disk::S_IFMT == disk::S_IFDIR;
     let home = inodes.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
-    for group in group_order(inodes, parent, is_dir, new.life.is_hot())? {
+    let hot = new.life.is_hot() && inodes.balloc.has_zones();
+    for group in group_order(inodes, parent, is_dir, hot)? {
         let near = (group == home.0 && !is_dir).then_some(home.1);
         if let Some(ino) = take_inode(inodes, h, group, near, is_dir)? {
             let raw = blank_inode(inodes, parent, new);

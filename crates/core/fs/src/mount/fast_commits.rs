@@ -66,7 +66,7 @@ fn open(
     options: &MountOptions,
 ) -> Result<Arc<Names>> {
     let (store, _) = open_store(dev, clock, options)?;
-    let parts = OptionParts::new(options, store.geo.block_size)?;
+    let parts = OptionParts::new(options, &store)?;
     let names = build(store, parts)?;
     open_for_writing(&names)?;
     Ok(names)

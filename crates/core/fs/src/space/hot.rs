@@ -11,7 +11,8 @@
 //! A file is looked at when it gets a name or is looked up, when its first bytes are written, and
 //! when it is written back. It then keeps what was found while its inode is in memory; blocks that
 //! it already has stay where they are until it is cut and written again, or relocated. What was
-//! learned is forgotten at unmount. Nothing is done without `alloc=hot_zones` or `alloc=lifetime`.
+//! learned is forgotten at unmount. Nothing is done without `alloc=hot_zones` or `alloc=lifetime`,
+//! unless the device has a use for lifetimes ([`syncline_device::Geometry::write_hints`]).
 //! Tested here and in `tests/it/hot_zones.rs`.
 
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ struct Ending {
 
 /// Rules that classify files on one mount.
 pub(crate) struct HotFiles {
-    /// Empty without zones.
+    /// Empty where nobody asks.
     rules: Vec<(Pattern, Lifetime)>,
     endings: Mutex<BTreeMap<Vec<u8>, Ending>>,
 }
@@ -79,11 +80,13 @@ fn ending(name: &[u8]) -> Option<&[u8]> {
 }
 
 impl HotFiles {
+    /// `write_hints`: the device has a use for lifetimes.
+    ///
     /// # Errors
     /// [`crate::FsError::Invalid`] for a rule that is no glob.
-    pub(crate) fn new(options: &MountOptions) -> Result<HotFiles> {
+    pub(crate) fn new(options: &MountOptions, write_hints: bool) -> Result<HotFiles> {
         let endings = Mutex::new(ranks::ENDINGS, BTreeMap::new());
-        if options.alloc == Alloc::Default {
+        if options.alloc == Alloc::Default && !write_hints {
             return Ok(HotFiles { rules: Vec::new(), endings });
         }
         let given = options.hot.iter().map(|rule| (rule.as_str(), Lifetime::Updated));
@@ -184,7 +187,7 @@ mod tests {
     use crate::error::FsError;
 
     fn files(list: &str) -> HotFiles {
-        HotFiles::new(&MountOptions::parse(list).unwrap()).unwrap()
+        HotFiles::new(&MountOptions::parse(list).unwrap(), false).unwrap()
     }
 
     #[test]

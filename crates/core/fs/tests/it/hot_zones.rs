@@ -4,7 +4,8 @@
 use crate::bed::{Bed, contents};
 use std::sync::Arc;
 use syncline_device::{
-    BlockDevice, Kind, MemoryDevice, RecordingDevice, TraceOp, VirtualClock, WriteLife,
+    BlockDevice, DeviceError, Geometry, Kind, MemoryDevice, RecordingDevice, Request, TraceOp,
+    VirtualClock, WriteLife,
 };
 use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
 use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
@@ -532,26 +533,75 @@ fn a_power_cut_while_a_file_is_moved_loses_nothing() {
 }
 
 /// Lifetimes that the device is told of the data of a file, of metadata and of the log.
+/// A device that says if it has a use for lifetimes.
+struct WithHints {
+    below: Arc<dyn BlockDevice>,
+    write_hints: bool,
+}
+
+impl BlockDevice for WithHints {
+    fn geometry(&self) -> Geometry {
+        Geometry { write_hints: self.write_hints, ..self.below.geometry() }
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        self.below.submit(batch)
+    }
+}
+
+/// The writes of one workload: place, length and bytes are the device's own.
+fn writes_of(options: &str, write_hints: bool) -> Vec<(u64, u64)> {
+    let bed = bed(&ImageSpec::with_size(64 * MIB), options);
+    let below = WithHints { below: Arc::clone(&bed.dev), write_hints };
+    let dev = Arc::new(RecordingDevice::with_events(below, bed.clock.clone(), 1 << 16));
+    let vol = bed.mount_on(dev.clone(), "");
+    for round in 0..4 {
+        for name in ["app.db", "app.db-journal", "note.txt", "photo.jpg"] {
+            let name = format!("{round}-{name}");
+            let (inode, _) = file(&vol, &name, b"SQLite format 3\0", 9000);
+            vol.write(&inode, 0, &[round; 4096]).unwrap();
+            vol.fsync(&inode, true).unwrap();
+        }
+    }
+    vol.unmount().unwrap();
+    bed.judge("hints");
+    dev.take_events().iter().map(|event| (event.offset_bytes, event.len_bytes)).collect()
+}
+
+#[test]
+fn lifetimes_for_a_device_change_no_request() {
+    if !require("lifetimes_for_a_device_change_no_request", &[Need::E2fsck]) {
+        return;
+    }
+    for options in ["sync=ordered", "sync=eager", "sync=eager,log=packed"] {
+        assert_eq!(writes_of(options, false), writes_of(options, true), "{options}");
+    }
+}
+
 #[test]
 fn the_device_is_told_how_long_data_lives() {
     if !require("the_device_is_told_how_long_data_lives", &[Need::E2fsck]) {
         return;
     }
-    for (options, hot) in [
-        ("alloc=hot_zones,sync=ordered", WriteLife::Medium),
-        ("alloc=hot_zones,sync=eager", WriteLife::Medium),
-        ("alloc=lifetime,sync=ordered", WriteLife::Medium),
-        ("alloc=default,sync=ordered", WriteLife::Extreme),
+    for (options, write_hints, hot) in [
+        ("alloc=hot_zones,sync=ordered", false, true),
+        ("alloc=hot_zones,sync=eager", false, true),
+        ("alloc=lifetime,sync=ordered", false, true),
+        ("alloc=default,sync=ordered", false, false),
+        ("alloc=default,sync=ordered", true, true),
+        ("alloc=default,sync=eager", true, true),
     ] {
         let bed = bed(&ImageSpec::with_size(64 * MIB), options);
         let dev = Arc::new(RecordingDevice::with_events(
-            Arc::clone(&bed.dev),
+            WithHints { below: Arc::clone(&bed.dev), write_hints },
             bed.clock.clone(),
             1 << 16,
         ));
         let vol = bed.mount_on(dev.clone(), "");
         let cold = WriteLife::Extreme;
-        let files = [("app.db", hot), ("app.db-journal", hot), ("photo.jpg", cold)];
+        let (updated, short) =
+            if hot { (WriteLife::Long, WriteLife::Medium) } else { (cold, cold) };
+        let files = [("app.db", updated), ("app.db-journal", short), ("photo.jpg", cold)];
         let files = files.map(|(name, life)| (file(&vol, name, b"", 40_960).0, name, life));
         for (inode, ..) in &files {
             // In eager mode these pages pass through the log.

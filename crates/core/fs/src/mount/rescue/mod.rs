@@ -251,7 +251,7 @@ impl View {
     /// The volume as the view has it now.
     fn names(&self) -> Result<Arc<Names>> {
         let store = self.store()?;
-        let parts = OptionParts::new(&self.options, store.geo.block_size)?;
+        let parts = OptionParts::new(&self.options, &store)?;
         build(store, parts)
     }
 

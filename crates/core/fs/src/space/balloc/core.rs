@@ -302,9 +302,10 @@ impl Core {
         group.checked_shr(self.shape.flex_log).unwrap_or(0)
     }
 
-    /// Only small files of equal lifetime are packed together.
+    /// With zones only small files of equal lifetime are packed together.
     fn packed_key(&self, request: &Request) -> (u32, Lifetime) {
-        (self.flex_of(request.goal), request.life)
+        let life = if self.policy.has_zones() { request.life } else { Lifetime::Long };
+        (self.flex_of(request.goal), life)
     }
 
     fn window_to_keep(&self, request: &Request, granted: u32) -> Keep {

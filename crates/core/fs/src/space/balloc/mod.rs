@@ -191,7 +191,7 @@ impl Balloc {
         }
         let (free, range) = self.held.claim(ino, want)?;
         let outside = life.is_hot() && !self.life_at(range.start).is_hot();
-        if outside && self.core.policy().has_zones() && self.held.cancel(free, range) {
+        if outside && self.has_zones() && self.held.cancel(free, range) {
             return None;
         }
         self.core.reserve.claim(range.len.into());
@@ -217,6 +217,11 @@ impl Balloc {
         let near = wish.near.map(|(lblk, pblk)| (lblk >> bits, pblk >> bits));
         let wish = Wish { lblk: wish.lblk >> bits, near, ..*wish };
         self.core.policy().goal(&self.core.shape, &wish) << bits
+    }
+
+    /// True if files of some lifetimes have blocks of their own.
+    pub(crate) fn has_zones(&self) -> bool {
+        self.core.policy().has_zones()
     }
 
     /// The lifetime of the files around a block: a zone holds files that are updated often.
