@@ -552,7 +552,7 @@ impl BlockDevice for WithHints {
 /// The writes of one workload: place, length and bytes are the device's own.
 fn writes_of(options: &str, write_hints: bool) -> Vec<(u64, u64)> {
     let bed = bed(&ImageSpec::with_size(64 * MIB), options);
-    let below = WithHints { below: Arc::clone(&bed.dev), write_hints };
+    let below = WithHints { below: bed.dev.clone(), write_hints };
     let dev = Arc::new(RecordingDevice::with_events(below, bed.clock.clone(), 1 << 16));
     let vol = bed.mount_on(dev.clone(), "");
     for round in 0..4 {
@@ -589,11 +589,12 @@ fn the_device_is_told_how_long_data_lives() {
         ("alloc=lifetime,sync=ordered", false, true),
         ("alloc=default,sync=ordered", false, false),
         ("alloc=default,sync=ordered", true, true),
-        ("alloc=default,sync=eager", true, true),
+        // In eager mode neighbours go in place as one command, with the lifetime of the first.
+        ("alloc=lifetime,sync=eager", true, true),
     ] {
         let bed = bed(&ImageSpec::with_size(64 * MIB), options);
         let dev = Arc::new(RecordingDevice::with_events(
-            WithHints { below: Arc::clone(&bed.dev), write_hints },
+            WithHints { below: bed.dev.clone(), write_hints },
             bed.clock.clone(),
             1 << 16,
         ));
