@@ -131,6 +131,8 @@ struct Fit {
     misfit: f64,
     /// Time of the last interval without ways.
     straight_ns: f64,
+    /// The first of the assumed costs that shrink with those that were measured.
+    shrinks_from: usize,
 }
 
 /// The fits, and the interval that has not ended.
@@ -153,13 +155,16 @@ struct Runs {
 }
 
 impl Sums {
-    fn new() -> Sums {
+    fn new(geometry: &Geometry) -> Sums {
+        let is_of_today = geometry.fua && geometry.volatile_cache;
+        let shrinks_from = if is_of_today { 0 } else { FIRST_WAY };
         let fit = |unit_bytes| Fit {
             squares: [[0.0; COSTS]; COSTS],
             times: [0.0; COSTS],
             costs: Costs { unit_bytes, ..Costs::ASSUMED },
             misfit: 0.0,
             straight_ns: 0.0,
+            shrinks_from,
         };
         Sums {
             fits: UNITS_BYTES.map(fit),
@@ -277,15 +282,17 @@ impl Fit {
     }
 
     /// Gauss-Jordan elimination of the equations of the costs that are used; the others are zero.
-    /// The assumed costs keep the equations definite. A device that is faster than assumed is so in
-    /// all that it was not seen to do, too.
+    /// The assumed costs keep the equations definite. A device that is faster than assumed is so on
+    /// ways that it was not seen to go, too. One of today (with FUA and a cache) is so in all parts.
     fn solve(&self, used: [bool; COSTS]) -> [f64; COSTS] {
         let (mut rows, mut right) = (self.squares, self.times);
         let straight_ns = |costs: &Costs| costs.end_ns(true) + costs.interval_ns(UNITS_BYTES[0]);
         let share = (straight_ns(&self.costs) / straight_ns(&Costs::ASSUMED)).min(1.0);
         for (n, mut assumed) in Costs::ASSUMED.to_array().into_iter().enumerate() {
             let weight = (NOISE / SPREAD_NS[n]).powi(2);
-            assumed *= share;
+            if n >= self.shrinks_from {
+                assumed *= share;
+            }
             rows[n][n] += weight;
             right[n] += weight * assumed;
         }
@@ -316,7 +323,8 @@ pub struct CostDevice<D> {
 impl<D: BlockDevice> CostDevice<D> {
     /// Measures requests to `inner` by `clock`.
     pub fn new(inner: D, clock: Arc<dyn Clock>) -> CostDevice<D> {
-        CostDevice { inner, clock, sums: Arc::new(Mutex::new(Sums::new())) }
+        let sums = Arc::new(Mutex::new(Sums::new(&inner.geometry())));
+        CostDevice { inner, clock, sums }
     }
 
     /// Measures requests to `inner`, another part of the same device, together with those of this
@@ -398,7 +406,8 @@ mod tests {
 
     fn device(costs: Costs) -> CostDevice<Exact> {
         let clock = Arc::new(VirtualClock::default());
-        let (inner, ways) = (MemoryDevice::new(64 << 20), Mutex::new(Sums::new()));
+        let inner = MemoryDevice::new(64 << 20);
+        let ways = Mutex::new(Sums::new(&inner.geometry()));
         let exact = Exact { inner, clock: clock.clone(), costs, ways };
         CostDevice::new(exact, clock)
     }

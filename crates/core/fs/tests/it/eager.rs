@@ -58,6 +58,32 @@ impl Counted {
 }
 
 #[test]
+fn with_fua_a_record_is_one_write_and_no_flush_unless_data_went_in_place() {
+    for (options, in_place) in
+        [("sync=eager", false), ("log=packed", false), ("eager_threshold=0", true)]
+    {
+        let bed = Bed::without_fua(&ImageSpec { size_bytes: 128 << 20, ..spec(4096) }, 1);
+        let dev =
+            Arc::new(RecordingDevice::new(bed.dev.snapshot().with_geometry(|g| g.fua = true)));
+        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, options);
+        let file = bed.file(&volume, 0);
+        let fsync = |round| {
+            bed.wait_ms(10);
+            let before = dev.begin_phase();
+            volume.write(&file, 0, &[round; BLOCK]).expect("write");
+            volume.fsync(&file, false).expect("fsync");
+            let counts = dev.counts() - before;
+            (counts.write_requests(), counts.flushes() > 0)
+        };
+        fsync(1);
+        let expected = if in_place { (2, true) } else { (1, false) };
+        assert_eq!(fsync(2), expected, "{options}");
+        drop(file);
+        volume.unmount().expect("unmount");
+    }
+}
+
+#[test]
 fn a_barrier_is_one_write_and_no_flush_until_something_must_be_durable() {
     for options in ["sync=eager", "sync=eager,eager_threshold=0", "log=packed"] {
         let bed = Bed::without_fua(&ImageSpec { size_bytes: 128 << 20, ..spec(4096) }, 1);
