@@ -24,7 +24,8 @@
 //! - An interval in which no time passed says nothing and is left out.
 //! - Constant memory; two readings of the clock for each batch.
 //!
-//! Requests of several threads at once count their waiting for each other. Tested below.
+//! Requests of several threads at once count their waiting for each other. Tested below. This file
+//! is long because the estimate and the tests that give it every kind of device belong together.
 
 use std::sync::Arc;
 
@@ -97,8 +98,8 @@ impl Costs {
         bytes.next_multiple_of(self.unit_bytes) as f64 * self.byte_ns
     }
 
-    /// What an interval takes beside its bytes and ways, in nanoseconds: with a flush at its end, or
-    /// a FUA write.
+    /// Time of an interval beside its bytes and ways, in nanoseconds: with a flush at its end, or a
+    /// FUA write.
     pub fn end_ns(&self, flush: bool) -> f64 {
         self.write_ns + if flush { self.flush_ns } else { 0.0 }
     }
@@ -283,7 +284,8 @@ impl Fit {
 
     /// Gauss-Jordan elimination of the equations of the costs that are used; the others are zero.
     /// The assumed costs keep the equations definite. A device that is faster than assumed is so on
-    /// ways that it was not seen to go, too. One of today (with FUA and a cache) is so in all parts.
+    /// ways that it was not seen to go, too. One of today (with FUA and a cache) is so in all
+    /// parts.
     fn solve(&self, used: [bool; COSTS]) -> [f64; COSTS] {
         let (mut rows, mut right) = (self.squares, self.times);
         let straight_ns = |costs: &Costs| costs.end_ns(true) + costs.interval_ns(UNITS_BYTES[0]);
