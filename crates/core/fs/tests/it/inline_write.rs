@@ -343,7 +343,7 @@ fn a_sync_of_data_in_the_inode_is_one_write() {
         return;
     }
     for (mode, requests) in
-        [("sync=eager", (1, 1)), ("log=packed", (1, 0)), ("sync=ordered", (2, 1))]
+        [("sync=eager", (1, 0)), ("log=packed", (1, 0)), ("sync=ordered", (2, 1))]
     {
         let bed = Bed::new(&spec(4096, 256, ""), 0).with(mode);
         let dev = Arc::new(RecordingDevice::new(Arc::<MemoryDevice>::clone(&bed.dev)));
