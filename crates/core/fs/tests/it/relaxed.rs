@@ -135,7 +135,7 @@ fn relaxed_files_and_limits_change_while_mounted() {
         return;
     }
     for mode in ["ordered", "eager"] {
-        let device = Arc::new(RecordingDevice::new(image()));
+        let device = Arc::new(RecordingDevice::new(image().with_geometry(|g| g.fua = false)));
         let clock = Arc::new(VirtualClock::default());
         let list = format!("sync={mode},relaxed=*.cache,cache=8M,writeback=file");
         let options = MountOptions::parse(&list).unwrap();
