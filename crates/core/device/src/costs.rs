@@ -65,7 +65,7 @@ const FIRST_WAY: usize = 3;
 pub struct Costs {
     /// An interval beside its bytes and ways if a FUA write ends it, in nanoseconds.
     pub write_ns: f64,
-    /// What a flush at its end adds, in nanoseconds. Without a cache each interval has one.
+    /// Time that a flush at its end adds, in nanoseconds. Without a cache each interval has one.
     pub flush_ns: f64,
     /// A byte of whole units, in nanoseconds: see [`Costs::interval_ns`].
     pub byte_ns: f64,

@@ -532,7 +532,6 @@ fn a_power_cut_while_a_file_is_moved_loses_nothing() {
     }
 }
 
-/// Lifetimes that the device is told of the data of a file, of metadata and of the log.
 /// A device that says if it has a use for lifetimes.
 struct WithHints {
     below: Arc<dyn BlockDevice>,
@@ -578,6 +577,7 @@ fn lifetimes_for_a_device_change_no_request() {
     }
 }
 
+/// Lifetimes that the device is told of the data of a file, of metadata and of the log.
 #[test]
 fn the_device_is_told_how_long_data_lives() {
     if !require("the_device_is_told_how_long_data_lives", &[Need::E2fsck]) {
