@@ -105,7 +105,7 @@ fn a_stall_within_a_record_ends_the_connection_and_one_between_records_does_not(
     ends_soon(served);
 }
 
-/// A device whose flushes wait while the gate is closed.
+/// A device without FUA whose flushes wait while the gate is closed.
 struct Gated {
     dev: Arc<MemoryDevice>,
     closed: Mutex<bool>,
@@ -121,7 +121,7 @@ impl Gated {
 
 impl BlockDevice for Gated {
     fn geometry(&self) -> Geometry {
-        Geometry { volatile_cache: true, ..self.dev.geometry() }
+        Geometry { volatile_cache: true, fua: false, ..self.dev.geometry() }
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {

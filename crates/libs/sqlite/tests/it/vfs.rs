@@ -188,9 +188,15 @@ fn flush_by_flush(sync: SyncMode) {
 }
 
 /// Runs transactions with barriers on a crash device and judges the states that cuts leave. `owed`:
-/// an acknowledged transaction is there. Also returns the barriers and flushes of the transactions.
-fn cut_with_barriers(mode: &str, barriers: Barriers, owed: bool) -> (Summary, usize, usize) {
-    let options = CrashOptions { barrier: true, ..CrashOptions::default() };
+/// an acknowledged transaction is there. Also returns the transactions' barriers, flushes and writes
+/// durable on completion.
+fn cut_with_barriers(
+    mode: &str,
+    barriers: Barriers,
+    owed: bool,
+    fua: bool,
+) -> (Summary, [usize; 3]) {
+    let options = CrashOptions { barrier: true, fua, ..CrashOptions::default() };
     let device = Arc::new(CrashDevice::new(&memory(), options));
     let target = mount(device.clone());
     target.fs.use_barriers(barriers);
@@ -208,9 +214,12 @@ fn cut_with_barriers(mode: &str, barriers: Barriers, owed: bool) -> (Summary, us
     device.cut_power();
     drop((db, target));
     let count = |f: fn(&Entry) -> bool| log.entries[start..].iter().filter(|e| f(e)).count();
-    let (ordered, flushed) =
-        (count(|e| matches!(e, Entry::Barrier)), count(|e| matches!(e, Entry::Flush)));
-    let what = format!("{mode} {barriers:?}");
+    let counts = [
+        count(|e| matches!(e, Entry::Barrier)),
+        count(|e| matches!(e, Entry::Flush)),
+        count(|e| matches!(e, Entry::Batch(writes) if writes.iter().any(|write| write.durable))),
+    ];
+    let what = format!("{mode} {barriers:?}, fua {fua}");
     let summary = run(&Explorer::new(log), &Budget::new(150, 1), &what, |state| {
         let Some(acknowledged) = state.marks().last().copied() else { return Ok(()) };
         let target = mount(Arc::new(state.image.snapshot()));
@@ -227,7 +236,7 @@ fn cut_with_barriers(mode: &str, barriers: Barriers, owed: bool) -> (Summary, us
             false => Err(format!("{verdict}, {rows} rows up to {last}, {owed} owed")),
         }
     });
-    (summary, ordered, flushed)
+    (summary, counts)
 }
 
 /// Barriers that only order lose nothing; with barriers alone a cut takes whole transactions, the
@@ -237,19 +246,27 @@ fn barriers_keep_transactions_in_order() {
     if !require("barriers_keep_transactions_in_order", &[Need::E2fsck]) {
         return;
     }
-    // Barriers and flushes of six transactions. The journal and its header only order.
-    let cases = [("delete", 12, 6), ("truncate", 12, 12), ("persist", 12, 12), ("wal", 0, 6)];
-    for (mode, ordered, flushed) in cases {
-        let found = cut_with_barriers(mode, Barriers::Order, true);
-        found.0.into_result().unwrap();
-        assert_eq!((found.1, found.2), (ordered, flushed), "{mode}");
-        let found = cut_with_barriers(mode, Barriers::All, false);
-        found.0.into_result().unwrap();
-        assert_eq!((found.1, found.2), (ordered + flushed, 0), "{mode}");
+    // Barriers and flushes of six transactions without FUA; barriers, flushes and durable writes
+    // with it. The journal and its header only order.
+    let cases = [
+        ("delete", [12, 6], [12, 0, 0]),
+        ("truncate", [12, 12], [12, 0, 0]),
+        ("persist", [12, 12], [12, 0, 0]),
+        ("wal", [0, 6], [0, 0, 6]),
+    ];
+    for (mode, [ordered, flushed], with_fua) in cases {
+        for (fua, counts) in [(false, [ordered, flushed, 0]), (true, with_fua)] {
+            let (summary, found) = cut_with_barriers(mode, Barriers::Order, true, fua);
+            summary.into_result().unwrap();
+            assert_eq!(found, counts, "{mode}, fua {fua}");
+            let (summary, found) = cut_with_barriers(mode, Barriers::All, false, fua);
+            summary.into_result().unwrap();
+            assert_eq!(found, [ordered + flushed, 0, 0], "{mode}, fua {fua}");
+        }
     }
     // The canary: a cut does take transactions.
-    let lost = cut_with_barriers("wal", Barriers::All, true);
-    assert!(!lost.0.failures.is_empty(), "everything is durable without a flush");
+    let (lost, _) = cut_with_barriers("wal", Barriers::All, true, false);
+    assert!(!lost.failures.is_empty(), "everything is durable without a flush");
 }
 
 #[test]
