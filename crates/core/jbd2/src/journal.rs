@@ -217,7 +217,7 @@ impl Journal {
         self.dirty_expire_ns.load(Ordering::Relaxed)
     }
 
-    /// True if dependency sets are kept and a commit is one write and one flush.
+    /// True if dependency sets are kept and a commit is one write, with FUA or a flush.
     pub fn is_eager(&self) -> bool {
         matches!(self.options.checksums, Checksums::V1Async | Checksums::Packed)
     }

@@ -43,7 +43,7 @@
 //! [`Checksums`] selects the format that the journal writes:
 //! - `V3` is the kernel's default format with checksum v3: copies, flush, commit block.
 //!   `None` is the same without checksums.
-//! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
+//! - `V1Async` writes each transaction as one write, with FUA or a flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
 //! With `V1Async` and `Packed`, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group

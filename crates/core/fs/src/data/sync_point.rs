@@ -45,7 +45,7 @@ use crate::inode::iget::cached_inode;
 use crate::pages::{GROUP_PAGES, UNLOGGED};
 
 /// Bytes of changed pages up to which nothing is done ahead, and new blocks go to the log as well:
-/// a sync point is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
+/// a sync point is one write then. More new ones are a stream (`engine/eager.rs`).
 const AHEAD_BYTES: usize = 128 * 1024;
 /// Rounds of work ahead, while writers are about as fast as the device.
 const AHEAD_ROUNDS: usize = 3;

@@ -93,10 +93,10 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             ("periodic", |o| o.sync = SyncMode::Periodic),
         ]),
         "eager: fsync writes the file's data and its part of the metadata to the journal, as a \
-         rule with one write and one flush. ordered: as in the kernel's ext4, data is written in \
-         place before the metadata that points to it commits. periodic: fsync returns at once, and \
-         every `commit=` seconds a sync point makes the whole volume durable. A crash brings the \
-         volume back to the last durable sync point.",
+         rule with one write that FUA or a flush makes durable. ordered: as in the kernel's ext4, \
+         data is written in place before the metadata that points to it commits. periodic: fsync \
+         returns at once, and every `commit=` seconds a sync point makes the whole volume durable. \
+         A crash brings the volume back to the last durable sync point.",
         |o| Some(o.sync.name().to_owned()),
     ),
     value(
