@@ -42,7 +42,7 @@ PAGES_PER_BLOCK = 64
 SPARE_PERCENT = 11
 WITHIN = 0.05
 # Names in ours and in libCacheSim.
-POLICIES = {"lru": "LRU", "clock": "Clock", "sieve": "Sieve", "min": "Belady", "2q": "TwoQ"}
+POLICIES = {"lru": "LRU", "clock": "Clock", "sieve": "Sieve", "min": "Belady", "2q": "TwoQ", "arc": "ARC", "s3-fifo": "S3FIFO"}
 PAGES = [16, 64, 128, 256, 512, 1024, 2048, 8192]
 FEMU = ["hw/femu/bbssd/ftl.c", "hw/femu/bbssd/ftl.h", "hw/femu/lib/pqueue.c", "hw/femu/inc/pqueue.h"]
 BAST_LOG_BLOCKS = 16

@@ -33,10 +33,8 @@ impl Ghosts {
         if self.max == 0 {
             return;
         }
-        if self.order.len(0) >= self.max {
-            if let Some(oldest) = self.order.oldest(0) {
-                self.take(self.keys[oldest as usize]);
-            }
+        if self.len() >= self.max {
+            self.forget_oldest();
         }
         let place = self.free.pop().unwrap_or_else(|| {
             self.keys.push(key);
@@ -47,6 +45,18 @@ impl Ghosts {
         self.order.push_newest(0, place);
         let keys = &self.keys;
         self.places.insert_unique(key_hash(key), place, |at| key_hash(keys[*at as usize]));
+    }
+
+    /// Keys that are remembered.
+    pub fn len(&self) -> usize {
+        self.order.len(0)
+    }
+
+    /// Forgets the oldest key, if there is one.
+    pub fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.order.oldest(0) {
+            self.take(self.keys[oldest as usize]);
+        }
     }
 
     /// Forgets a key. Whether it was there.

@@ -18,7 +18,8 @@
 //!   its bound).
 //! - Deterministic: the same calls in the same order give the same victims.
 //! - Less than 64 bytes of memory a cached page in a [`Simulator`], whatever the policy and however
-//!   scattered the pages are over a device; the contents are not in it.
+//!   scattered the pages are over a device; the contents are not in it. A policy that remembers as
+//!   many pages that left has half as much for each of those.
 //!
 //! Assumptions: each frame's insert and remove are serialised by the owner; hits, flags and picks
 //! may come from any thread at any time. A pick is advice: the owner checks again under its own

@@ -14,12 +14,13 @@
 //! | `spatial_protected` | our own | yes | no |
 //! | `block_clock` | our own | yes, blocks of 64 pages | yes |
 //! | `spatial_blocks` | our own; order of write-back only | yes | no |
-//! | `twoq`, `sieve` | VLDB 1994, NSDI 2024 | no | no |
+//! | `twoq`, `arc`, `s3fifo`, `sieve` | VLDB 1994, FAST 2003, SOSP 2023, NSDI 2024 | no | no |
 //! | `min` | Belady 1966, the bound; simulation only | no | no |
 //!
 //! The informed-storage paper is H. Kim, *Informed Storage Management for Mobile Platforms*,
 //! thesis, Georgia Institute of Technology, 2012.
 
+pub mod arc;
 pub mod block_clock;
 pub mod cflru;
 pub mod clock;
@@ -29,6 +30,7 @@ pub mod lru;
 pub mod lru_wsr;
 pub mod min;
 pub mod operation_aware;
+pub mod s3fifo;
 pub mod sieve;
 pub mod spatial_blocks;
 pub mod spatial_protected;
@@ -227,6 +229,8 @@ table! {
     spatial_protected::SpatialProtected: "the same, new and frequent pages protected",
     block_clock::BlockClock: "clock in the order of addresses, by blocks of 64 pages",
     twoq::TwoQ: "2Q: LRU for pages that came twice",
+    arc::Arc: "two LRU lists, whose shares follow the misses",
+    s3fifo::S3Fifo: "a small queue for what comes once, a main one for what is used",
     sieve::Sieve: "first in first out, used pages stay in place",
     min::Min: "Belady's bound: the farthest next use goes",
 }
