@@ -8,7 +8,8 @@
 //!
 //! Source: J. Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023. Uses are
 //! counted up to 3; a page that moves to the main queue begins at 0. A page leaves the small queue
-//! while the main one is within its share.
+//! while the main one is within its share. Until the first page leaves, new ones fill the main
+//! queue once the small one has its share.
 //!
 //! When not to use it: for pages that are used a few times at first and long after again, and for
 //! small caches, whose small queue is a few pages. It does not tell clean from dirty.
@@ -35,7 +36,10 @@ const USES_TO_MOVE: u8 = 2;
 pub struct S3Fifo {
     lists: Lists<2>,
     ghosts: Ghosts,
+    small_max: usize,
     main_max: usize,
+    /// A page was picked.
+    has_picked: bool,
     /// By slot.
     uses: Vec<u8>,
     /// The key that [`Order::miss`] found among the ghosts.
@@ -81,10 +85,13 @@ impl Order for S3Fifo {
 
     fn new(capacity: usize) -> Self {
         let share = |percent| capacity.saturating_mul(percent) / 100;
+        let small_max = share(SMALL_PERCENT);
         S3Fifo {
             lists: Lists::new(capacity),
             ghosts: Ghosts::new(share(GHOST_PERCENT)),
-            main_max: capacity - share(SMALL_PERCENT),
+            small_max,
+            main_max: capacity - small_max,
+            has_picked: false,
             uses: Vec::new(),
             returned: None,
         }
@@ -98,7 +105,8 @@ impl Order for S3Fifo {
         let key = frames.key(frame);
         let returned = self.returned.take();
         let again = key.is_some_and(|key| returned == Some(key) || self.ghosts.take(key));
-        self.put(if again { MAIN } else { SMALL }, frame, 0);
+        let fills_main = !self.has_picked && self.lists.len(SMALL) >= self.small_max;
+        self.put(if again || fills_main { MAIN } else { SMALL }, frame, 0);
     }
 
     #[inline]
@@ -121,6 +129,7 @@ impl Order for S3Fifo {
     }
 
     fn pick(&mut self, frames: &Frames, accept: Accept) -> Option<FrameId> {
+        self.has_picked = true;
         let full = self.lists.len(MAIN) > self.main_max || self.lists.len(SMALL) == 0;
         let order = if full { [MAIN, SMALL] } else { [SMALL, MAIN] };
         let frame = order.into_iter().find_map(|list| self.search(list, frames, accept))?;
@@ -145,11 +154,14 @@ mod tests {
     fn pages_that_came_once_leave_first_and_are_remembered() {
         // 20 frames: 2 small, 18 main, 18 ghosts.
         let mut small = Small::<S3Fifo>::new(20);
+        // The first two are in the small queue, the others in the main one.
         let pages: Vec<i64> = (1..=20).collect();
         small.run(&pages);
+        let list = |small: &Small<S3Fifo>, page| small.order.lists.list_of(small.frame(page).0);
+        assert_eq!((list(&small, 2), list(&small, 3)), (Some(SMALL), Some(MAIN)));
         // 1 is used twice and moves; 2 once, and leaves.
         assert_eq!(small.run(&[1, 1, 2, 21]), [2]);
-        assert_eq!(small.order.lists.list_of(small.frame(1).0), Some(MAIN));
+        assert_eq!((list(&small, 1), list(&small, 21)), (Some(MAIN), Some(SMALL)));
         // A ghost comes back, into the main queue; a scan passes both by.
         assert_eq!(small.run(&[2]), [3]);
         let scan: Vec<i64> = (100..130).collect();
@@ -162,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_page_that_may_not_go_keeps_its_place() {
-        let mut small = Small::<S3Fifo>::new(20);
+        let mut small = Small::<S3Fifo>::new(40);
         small.run(&[-1, 2, 3]);
         let second = small.frame(2);
         assert_eq!(small.order.pick(&small.frames, Accept::Clean), Some(second));
