@@ -217,6 +217,9 @@ impl<'a> Player<'a> {
                 let inode = self.fs.open(&path)?;
                 if record.op == Op::Open {
                     self.keep(record.file, inode);
+                } else {
+                    // A look: with `mtime_update=seen` the next change has a time of its own.
+                    volume.getattr(&inode);
                 }
             }
             Op::Close => {

@@ -21,15 +21,20 @@
 //!
 //! A look is [`crate::Volume::getattr`], which every reply with attributes is made of: stat and
 //! readdirplus of a mount, the attributes before and after an operation of NFS, stat of the
-//! libraries. The kernel shows attributes that it has cached only until the next write to the file.
-//! Where it stamps files itself (`writeback_cache`) it sends each time by setattr. Setattr counts
-//! as a look, because its caller knows the time. So does [`crate::Volume::sync`], because a copy of
-//! the device may follow, and the slot from which an inode is read, because an earlier mount may
-//! have shown it.
+//! libraries. The kernel of a mount shows no other times than those of replies, and shows them
+//! until the next write to the file (statx with `AT_STATX_DONT_SYNC`: longer). So each time that it
+//! shows was looked at, and the change after it has another one. Where the kernel stamps files
+//! itself (`writeback_cache`), by its tick, it sends each time by setattr before a sync. Setattr
+//! counts as a look, because its caller knows the time. So does [`crate::Volume::sync`], because a
+//! copy of the device may follow, and the slot from which an inode is read, because an earlier
+//! mount may have shown it.
 //!
-//! Assumptions: who copies or reads the device below a mounted volume syncs the volume before. The
-//! order of two files' times after a crash is that of their changes only if a program looked, or if
-//! 100 ms lay between them. fdatasync keeps no times, as in ext4.
+//! Assumptions: nobody compares copies of the device that were made while files were written. The
+//! volume does not hear of such a look, and a copy may have the time of an earlier copy if the
+//! change between them is less than 100 ms younger than that time, and the later copy less than
+//! twice `commit=` younger or of a crash. The order of two files' times after a crash is that of
+//! their changes only if a program looked, or if 100 ms lay between them. fdatasync keeps no times,
+//! as in ext4.
 //!
 //! No steps, only the finer times: with `sync=periodic`, where fsync writes no times of its own,
 //! and for inodes without nanoseconds. No finer times: with an interval, and without the option.
@@ -100,8 +105,10 @@ pub(crate) fn stamp(store: &Store, inode: &Inode, st: &InodeState) -> Stamp {
         && store.options.sync != SyncMode::Periodic
         && st.raw.has_fine_times()
         && !inode.shown.load(Ordering::Relaxed);
-    match time::ns_between(st.raw.i_ctime, now) {
-        Some(ns @ 1..STEP_NS) if may_step => Stamp::Memory(ns),
+    // A rename moves ctime alone.
+    let within = |time| time::ns_between(time, now).filter(|ns| (1..STEP_NS).contains(ns));
+    match within(st.raw.i_mtime).and(within(st.raw.i_ctime)) {
+        Some(ns) if may_step => Stamp::Memory(ns),
         _ => Stamp::Slot(new_mtime, new_ctime),
     }
 }
