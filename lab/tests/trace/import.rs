@@ -46,15 +46,56 @@ fn expect(name: &str, expected: &[(u64, &'static str, &str, u64, u64)]) {
     assert_eq!(report.bad_lines, u64::from(name == "systor"), "{name}: {report:?}");
 }
 
+/// A write, a read, a command without blocks, a flush and a discard, as VMware records them.
+fn vscsi(version: u16) -> Vec<u8> {
+    let commands =
+        [(0x2Au16, 512u32, 7u64), (0x88, 4096, 8), (0x12, 36, 0), (0x35, 0, 0), (0x42, 24, 0)];
+    let mut bytes = Vec::new();
+    for (n, (command, len, sector)) in (0u32..).zip(commands) {
+        let [command, marked] = [command, version << 8].map(u16::to_le_bytes);
+        let [serial, len, segments] = [n, len, 1].map(u32::to_le_bytes);
+        let [sector, time, more] =
+            [sector, 5_000_000 + 1500 * u64::from(n), 77].map(u64::to_le_bytes);
+        match version {
+            1 => bytes.extend([&serial[..], &len, &segments, &command, &marked].concat()),
+            _ => bytes.extend([&command[..], &marked, &serial, &len, &segments].concat()),
+        }
+        bytes.extend([sector, time].concat());
+        bytes.extend(&more[..if version == 1 { 0 } else { 8 }]);
+    }
+    bytes
+}
+
+#[test]
+fn commands_of_both_versions_of_vscsi_are_requests() {
+    for version in [1, 2] {
+        let bytes = vscsi(version);
+        let (records, report, names) = import(&bytes);
+        let expected = [(0, "write", 3584, 512), (1, "read", 4096, 4096), (4, "flush", 0, 0)];
+        let expected = expected.map(|(t, op, at, len)| (t, op, String::new(), at, len));
+        assert_eq!(short(&records, &names), expected, "{version}");
+        assert_eq!((report.passed_over, report.bad_lines, report.cut_short), (2, 0, None));
+        // Cut within a command, and a damaged one.
+        let (_, report, _) = import(&bytes[..bytes.len() - 5]);
+        assert_eq!(report.cut_short.as_deref(), Some("command 5 is not whole"));
+        let mut damaged = bytes.clone();
+        let at = bytes.len() / 5 * 2 + if version == 1 { 15 } else { 3 };
+        damaged[at] ^= 0x40;
+        assert_eq!(import(&damaged).1.bad_lines, 1);
+    }
+}
+
 #[test]
 fn every_format_is_told_by_its_content() {
     for (name, text) in TEXTS {
         assert_eq!(import(text.as_bytes()).1.format, name);
     }
     assert_eq!(import(&blktrace()).1.format, "blktrace");
+    assert_eq!(import(&vscsi(1)).1.format, "vscsi");
+    assert_eq!(import(&vscsi(2)).1.format, "vscsi");
     // The binary ones are no texts; one of them has no mark.
     let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-    assert_eq!(names.len(), TEXTS.len() + 2, "{names:?}: each has a sample");
+    assert_eq!(names.len(), TEXTS.len() + 3, "{names:?}: each has a sample");
 }
 
 #[test]
@@ -296,7 +337,7 @@ fn what_is_no_trace_is_refused_with_the_next_step() {
     }
     let unknown = ImportOptions { format: Some("msrx".into()), ..ImportOptions::default() };
     let err = import_with(b"1\n", &unknown).unwrap_err().to_string();
-    assert!(err.contains("choose of blktrace, fio"), "{err}");
+    assert!(err.contains("choose of blktrace, vscsi, fio"), "{err}");
 }
 
 #[test]
@@ -349,7 +390,7 @@ fn records_leave_while_lines_come_in() {
 fn fuzz_of_every_importer() {
     let mut samples: Vec<Vec<u8>> =
         TEXTS.iter().map(|(_, text)| text.as_bytes().to_vec()).collect();
-    samples.push(blktrace());
+    samples.extend([blktrace(), vscsi(1), vscsi(2)]);
     samples.push(vec![1; 240]);
     samples.push(zstd::encode_all(TEXTS[3].1.as_bytes(), 1).unwrap());
     let mut random = Random::new(7);

@@ -235,11 +235,16 @@ pub(super) fn op_read_is_one(word: &str) -> Option<Op> {
 
 /// Operation codes of SCSI commands, hexadecimal.
 pub(super) fn op_scsi(word: &str) -> Option<Op> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "8" | "08" | "28" | "88" | "a8" => Op::Read,
-        "a" | "0a" | "2a" | "8a" | "aa" | "2e" => Op::Write,
-        "35" | "91" => Op::Flush,
-        "42" => Op::Discard,
+    u8::from_str_radix(word, 16).ok().and_then(scsi_op)
+}
+
+/// The operation code of a SCSI command; `None` if it names no blocks.
+pub(super) fn scsi_op(code: u8) -> Option<Op> {
+    Some(match code {
+        0x08 | 0x28 | 0x88 | 0xA8 => Op::Read,
+        0x0A | 0x2A | 0x8A | 0xAA | 0x2E => Op::Write,
+        0x35 | 0x91 => Op::Flush,
+        0x42 => Op::Discard,
         _ => return None,
     })
 }

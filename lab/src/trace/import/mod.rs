@@ -28,6 +28,7 @@ mod out;
 mod strace;
 mod text;
 mod tracefs;
+mod vscsi;
 
 use std::io::{BufRead, Read};
 

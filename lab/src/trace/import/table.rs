@@ -4,6 +4,7 @@
 use super::{Format, Reader, Sample};
 use super::{
     blkparse, blktrace, columns, fio, ftrace, layouts, lirs, mobigen, oracle, strace, tracefs,
+    vscsi,
 };
 use crate::trace::model::TraceKind::{Block, Page, Syscall};
 
@@ -45,13 +46,20 @@ pub(super) static GENERIC: Format = Format {
 };
 
 /// Every format, in the order in which they are tried.
-pub static FORMATS: [Format; 22] = [
+pub static FORMATS: [Format; 23] = [
     Format {
         name: "blktrace",
         about: "blktrace's binary stream of one processor, or merged by blkparse -d",
         kind: Block,
         detect: blktrace::detect,
         reader: Reader::Binary(blktrace::read),
+    },
+    Format {
+        name: "vscsi",
+        about: "VMware's binary trace of SCSI commands, as CloudPhysics'",
+        kind: Block,
+        detect: vscsi::detect,
+        reader: Reader::Binary(vscsi::read),
     },
     lines!(Syscall, "fio", "fio's iolog, version 2 or 3", fio),
     lines!(Syscall, "android-ext4", "ftrace logs of a phone's file operations", ftrace),
