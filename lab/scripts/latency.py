@@ -4,6 +4,7 @@
     latency.py SYNCLINE [--profile P] [--guest] [--quick] [--json FILE]
 
     kernel ext4       on a loop device over `syncline-lab flash serve`, noatime,lazytime, as in the paper's evaluation
+    xfs, btrfs        on the same; f2fs with --guest, or where the kernel has it: the comparison that the paper leaves for later
     syncline mount    on the same served flash, noatime,lazytime, served at real-time priority (chrt), as the writer is
     in process        the volume as a library, on the same model
     Both of ours take the memory for 64 MiB of pages beforehand (cache=64M,cache_reserve=64M), as `syncline record` does.
@@ -19,7 +20,7 @@ import json
 
 import common
 import guest
-from bench_mounted import VIRTUAL_MODULES
+from bench_mounted import VIRTUAL_MODULES, has_file_system
 from common import MKE2FS, Failed, Missing, lab, mounted
 
 # Room for what is allocated and given back, without waiting for a commit.
@@ -32,6 +33,8 @@ IN_PROCESS = {"in process": RESERVE, "in process, no reserve": "cache=64M"}
 PRIORITY = "chrt --fifo 40 "
 SYSTEMS = [
     ("ext4 (kernel)", MKE2FS + "{node}", "mount -t ext4 -o " + OPTIONS + " {node} {mnt}"),
+    *((name, f"mkfs.{name} -q -f {more}{{node}}", f"mount -t {name} -o noatime,lazytime {{node}} {{mnt}}")
+      for name, more in {"xfs": "-K ", "btrfs": "-K ", "f2fs": "-t 0 "}.items()),
     ("syncline mount", MKE2FS + "{flash}", PRIORITY + "{syncline} mount {flash} {mnt} -o " + OPTIONS + "," + RESERVE),
 ]
 # The paper's maximum without a background, in process; a request to the server of a mount may take as long again.
@@ -50,8 +53,10 @@ def in_guest(syncline, profile, options, system=None, volume=None):
         # A shell of busybox prefers its own mke2fs to one on the path.
         commands = [serve, "/bin/" + system[1], system[2], f"syncline-lab latency /mnt {options}"]
     commands[-1] += " --json /tmp/latency > /dev/null && cat /tmp/latency"
-    programs = [syncline, lab(syncline), common.need("mke2fs"), common.need("chrt")]
-    with guest.Guest(guest.cache_of(syncline), programs, [*VIRTUAL_MODULES, "ext4"], instruction_ns=1) as inside:
+    made = system[1].split()[0] if system else "mke2fs"
+    programs = [syncline, lab(syncline), common.need(made), common.need("chrt")]
+    kind = system[0] if system and made.startswith("mkfs.") else "ext4"
+    with guest.Guest(guest.cache_of(syncline), programs, [*VIRTUAL_MODULES, kind], instruction_ns=1) as inside:
         for command in commands:
             node = inside.sh("cat /tmp/node").strip() if "{node}" in command else ""
             said = inside.sh(command.format(node=node, **names))
@@ -67,6 +72,8 @@ def measure(args, options, place):
         if system is None:
             words = ["--in-process", args.profile, "-o", IN_PROCESS[place]]
             return common.document(lab(args.syncline), "latency", *words, *options)
+        if place == "f2fs" and not has_file_system(place):
+            raise Missing("this kernel has no f2fs; --guest")
         with mounted(args.syncline, args.profile, system, "--size", SIZE) as names:
             return common.document(lab(args.syncline), "latency", names["mnt"], *options)
     except (Failed, Missing) as why:
