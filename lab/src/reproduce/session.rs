@@ -283,6 +283,7 @@ impl Session {
             .with("split.synced_file_ratio", split.of_syncs(split.synced_file_bytes))
             .with("split.other_files_ratio", split.of_syncs(split.other_files_bytes))
             .with("split.journal_ratio", split.of_syncs(split.journal_bytes))
+            .with("split.journal_bytes", split.journal_bytes as f64)
             .with("split.read_requests", split.reads as f64);
         Ok(measured)
     }
