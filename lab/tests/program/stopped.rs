@@ -60,7 +60,9 @@ fn stopped(arguments: &[&str], when: &dyn Fn() -> bool) -> String {
     let output = ended(arguments, when);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{arguments:?}: {said}");
-    assert_eq!(said, "syncline-lab: interrupted; run the command again\n", "{arguments:?}");
+    // On a busy machine a run takes long enough for a line of progress.
+    let last: Vec<&str> = said.lines().filter(|line| !line.ends_with(" s left")).collect();
+    assert_eq!(last, ["syncline-lab: interrupted; run the command again"], "{arguments:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
