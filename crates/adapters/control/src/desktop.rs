@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::dbus::{Bus, Value};
+use crate::sensor::Sensor;
 use crate::{Power, Session};
 
 const UPOWER: &str = "org.freedesktop.UPower";
@@ -31,19 +32,42 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The bus of the system where no variable says another.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
-/// The services of this machine, connected when they are asked for.
+/// The services of this machine, connected when they are asked for, and a program that takes
+/// precedence.
 #[derive(Default)]
-pub struct Services(Option<Bus<UnixStream>>);
+pub struct Services {
+    bus: Option<Bus<UnixStream>>,
+    program: Option<PathBuf>,
+    sensor: Option<Sensor>,
+}
 
 impl Services {
+    /// With a program (`sensor.rs`), which is run from the first [`Services::look`] on.
+    pub fn with(program: Option<PathBuf>) -> Services {
+        Services { program, ..Services::default() }
+    }
+
     /// Asks them; unknown is what they do not say.
     pub fn look(&mut self) -> (Session, Power) {
-        let bus = self.0.take().or_else(connect);
+        if let Some(program) = self.program.take() {
+            self.sensor = Some(Sensor::start(program));
+        }
+        match self.sensor.as_ref().map(Sensor::said).unwrap_or_default() {
+            (Some(session), Some(power)) => (session, power),
+            (session, power) => {
+                let asked = self.ask();
+                (session.unwrap_or(asked.0), power.unwrap_or(asked.1))
+            }
+        }
+    }
+
+    fn ask(&mut self) -> (Session, Power) {
+        let bus = self.bus.take().or_else(connect);
         let Some((bus, seen)) = bus.and_then(|mut bus| look(&mut bus).ok().map(|seen| (bus, seen)))
         else {
             return Default::default();
         };
-        self.0 = Some(bus);
+        self.bus = Some(bus);
         seen
     }
 }

@@ -39,14 +39,12 @@ impl<'a> Governed<'a> {
         Governed { buffer: Some(buffer), volume: None }
     }
 
-    /// True if a volume becomes durable by sync points.
-    fn has_sync_points(&self) -> bool {
-        self.volume.is_some_and(|volume| volume.sync_points().is_some())
-    }
-
-    /// True if something was changed since the last sync point.
+    /// True if something was changed since the last sync point, or waits for write-back.
     fn is_behind(&self) -> bool {
-        self.volume.and_then(Volume::sync_points).is_some_and(|stats| stats.is_behind)
+        self.volume.is_some_and(|volume| match volume.sync_points() {
+            Some(stats) => stats.is_behind,
+            None => volume.cache_stats().dirty_pages > 0,
+        })
     }
 }
 
@@ -115,7 +113,7 @@ const VOLUME_NAMES: &str = "relaxed, dirty_expire, dirty_ratio, dirty_background
 
 /// Returns the names of the settings that apply to `of`.
 fn names(of: Governed<'_>) -> String {
-    let session = (of.buffer.is_none() && of.has_sync_points()).then_some("session");
+    let session = of.buffer.is_none().then_some("session");
     let all =
         [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), session, Some("power")];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -125,8 +123,7 @@ impl Setting {
     /// True if the setting applies to `of`.
     fn fits(&self, of: Governed<'_>) -> bool {
         match self {
-            Setting::Policy("power", _) => true,
-            Setting::Policy("session", _) => of.buffer.is_some() || of.has_sync_points(),
+            Setting::Policy("power" | "session", _) => true,
             Setting::Relaxes(_)
             | Setting::DirtyExpire(_)
             | Setting::DirtyRatio(_)
@@ -315,7 +312,7 @@ impl Governor {
         state.last_change = Some(format!("{name}: {change}"));
         match (change, &mut wanted.buffer) {
             (Change::Clean, _) => {
-                if let Some(volume) = of.volume.filter(|_| of.has_sync_points()) {
+                if let Some(volume) = of.volume {
                     volume.sync().map_err(|err| err.to_string())?;
                 }
                 let drained = of.buffer.map_or(Ok(()), Buffer::drain);

@@ -26,6 +26,8 @@ pub mod hints;
 mod policy;
 mod ranks;
 #[cfg(target_os = "linux")]
+mod sensor;
+#[cfg(target_os = "linux")]
 pub mod socket;
 pub mod status;
 mod traffic;
@@ -93,7 +95,7 @@ pub struct Observation {
     pub ram_bytes: u64,
     /// Memory that it uses.
     pub ram_used_bytes: u64,
-    /// True if any write waits in memory or log, or for the next sync point of `sync=periodic`.
+    /// True if any write waits in memory or log, or on a mount for write-back or a sync point.
     pub holds_data: bool,
     /// The user.
     pub session: Session,

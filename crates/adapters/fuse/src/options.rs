@@ -104,6 +104,12 @@ pub struct FuseOptions {
     pub buffer_log_size: Option<u64>,
     /// Memory of the buffer in bytes (`buffer_ram=`) [16 MiB]; 0: none.
     pub buffer_ram: Option<u64>,
+    /// The policy `power` is on (`power=`) [with `relaxed=`].
+    pub power: Option<bool>,
+    /// The policy `session` is on (`session=`) [with `relaxed=`].
+    pub session: Option<bool>,
+    /// Program that says the state of power and session (`sensor=`).
+    pub sensor: Option<PathBuf>,
 }
 
 /// Fewest worker threads: each blocked one is a program waiting for the device.
@@ -115,6 +121,15 @@ impl FuseOptions {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let usual = (processors * 2).max(THREADS_MIN);
         if self.threads == 0 { usual } else { self.threads }
+    }
+
+    /// Policies that are on from the beginning, as settings of `syncline ctl set`.
+    pub fn policies(&self) -> Vec<&'static str> {
+        let wanted = |given: Option<bool>| {
+            !self.volume.read_only && given.unwrap_or(!self.volume.relaxed.is_empty())
+        };
+        let all = [(self.power, "power=on"), (self.session, "session=on")];
+        all.into_iter().filter(|(given, _)| wanted(*given)).map(|(_, word)| word).collect()
     }
 
     /// Parses comma-separated lists, later ones on top of earlier ones.
@@ -139,6 +154,7 @@ impl FuseOptions {
                 return Err(FuseError::Usage(format!("mount option `{item}`: {why}")));
             }
         }
+        options.check_sensor()?;
         options.noload = all().any(|item| matches!(fstab::meaning(item), Some(Word::ReadOnly(_))));
         if options.trace_reads && options.trace.is_none() {
             let text = "mount option `trace_reads` needs `trace=FILE`; give both";
@@ -159,6 +175,16 @@ impl FuseOptions {
             _ => return Ok(()),
         };
         Err(FuseError::Usage(format!("mount option {text}; add or leave out one of them")))
+    }
+
+    /// Checks that a sensor can be run from any directory, and that a policy asks for it.
+    fn check_sensor(&self) -> Result<()> {
+        let text = match &self.sensor {
+            Some(program) if !program.is_absolute() => "needs a path from the root, such as /bin/x",
+            Some(_) if self.policies().is_empty() => "needs `power=on` or `session=on`; add one",
+            _ => return Ok(()),
+        };
+        Err(FuseError::Usage(format!("mount option `sensor` {text}")))
     }
 
     /// Sets an option of the mount, of fstab or of the volume.
@@ -263,6 +289,16 @@ mod tests {
     }
 
     #[test]
+    fn relaxed_files_bring_their_policies() {
+        let policies = |list| FuseOptions::parse(&[list]).map(|o| o.policies()).unwrap();
+        assert_eq!(policies("sync=periodic"), [] as [&str; 0]);
+        assert_eq!(policies("relaxed=*.db"), ["power=on", "session=on"]);
+        assert_eq!(policies("relaxed=*.db,power=off"), ["session=on"]);
+        assert_eq!(policies("sync=periodic,power=on,sensor=/a"), ["power=on"]);
+        assert_eq!(policies("relaxed=*,ro"), [] as [&str; 0]);
+    }
+
+    #[test]
     fn the_last_log_counts() {
         let log = |list| FuseOptions::parse(&[list]).map(|o| (o.volume.log, o.log_auto)).unwrap();
         assert_eq!(log("noatime"), (LogFormat::Jbd2, false));
@@ -302,6 +338,9 @@ mod tests {
             ("buffer_log=", "bad or missing value"),
             ("trace=", "bad or missing value"),
             ("trace_reads", "give both"),
+            ("power=on,sensor=x", "a path from the root"),
+            ("sensor=/x", "needs `power=on`"),
+            ("power=yes", "give one of on, off"),
             ("partition=0", "give a number"),
             ("partition=2,offset=1M", "leave one out"),
         ] {

@@ -196,6 +196,41 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         bytes(|o, size| o.buffer_ram = Some(size)),
         "Memory of the buffer; by default 16M. With 0 only the page cache holds relaxed data.",
     ),
+    Row {
+        show: |o| o.policies().contains(&"power=on").then(|| "on".to_owned()),
+        ..row(
+            "power",
+            Form::Choice(&[("on", |o| o.power = Some(true)), ("off", |o| o.power = Some(false))]),
+            "on: while the battery is low, or the machine is being switched off or suspended \
+             (UPower, logind or `sensor=`), every file is strict and no data waits in memory. The \
+             default is on with `relaxed=`, else off.",
+        )
+    },
+    Row {
+        show: |o| o.policies().contains(&"session=on").then(|| "on".to_owned()),
+        ..row(
+            "session",
+            Form::Choice(&[
+                ("on", |o| o.session = Some(true)),
+                ("off", |o| o.session = Some(false)),
+            ]),
+            "on: changes become durable when the user has been away for 5 s (logind or \
+             `sensor=`). The default is on with `relaxed=`, else off.",
+        )
+    },
+    row(
+        "sensor",
+        Form::Text {
+            word: "PROGRAM",
+            set: |o, file| {
+                o.sensor = Some(path_of(file));
+                Ok(())
+            },
+        },
+        "For `power` and `session`: this program runs every 10 s and prints `power=good`, \
+         `power=failing`, `session=active`, `session=away`, or several of them. UPower and logind \
+         are asked for what it leaves out.",
+    ),
     row(
         "trace",
         Form::Text {

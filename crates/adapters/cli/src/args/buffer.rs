@@ -101,6 +101,10 @@ pub struct BufferAttach {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
         value_parser = ["auto-ram", "session", "power"])]
     pub policy: Vec<String>,
+    /// Program that says the state of power and session for the policies, as `mount -o sensor=`.
+    #[arg(long, value_name = "PROGRAM", requires = "policy",
+        value_parser = |word: &str| std::path::absolute(word))]
+    pub sensor: Option<PathBuf>,
     /// Kind of device to serve: a file in DIR (fuse), a network block device (nbd), or a block
     /// device of the kernel (ublk).
     #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd", "ublk"],

@@ -148,7 +148,7 @@ impl Local {
             node: Mutex::default(),
             ublk: Mutex::default(),
             new_log: hello.has_new_log.then(|| args.log.clone()),
-            services: Mutex::default(),
+            services: Mutex::new(Services::with(args.sensor.clone())),
         })
     }
 

@@ -10,6 +10,7 @@ use syncline_fs::Volume;
 
 use super::mount::Log;
 use super::reopened::Reopened;
+use crate::Failure;
 use crate::contain::{Rights, TAKEOVER, attacked};
 use crate::control::{Bound, ControlSocket};
 
@@ -23,15 +24,23 @@ pub(super) struct Live {
 }
 
 impl Live {
+    /// With these policies on.
     pub(super) fn new(
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
         writable: Result<Reopened, String>,
         rights: &Arc<dyn Rights>,
-    ) -> Live {
+        policies: &[&str],
+    ) -> Result<Live, Failure> {
         let (volume, buffer, rights) = (volume.clone(), buffer.cloned(), Arc::clone(rights));
         let governor = Governor::with(Arc::new(move || rights.services()));
-        Live { volume, buffer, governor, writable: Mutex::new(writable) }
+        let live = Live { volume, buffer, governor, writable: Mutex::new(writable) };
+        if !policies.is_empty() {
+            live.governor
+                .set(live.governed(), policies.iter().copied())
+                .map_err(Failure::Failed)?;
+        }
+        Ok(live)
     }
 
     fn governed(&self) -> Governed<'_> {

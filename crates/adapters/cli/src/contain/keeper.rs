@@ -137,7 +137,7 @@ impl Local {
             pin,
             in_background: of.in_background,
             new_log: options.buffer_log.clone().filter(|_| of.has_new_log),
-            services: Mutex::default(),
+            services: Mutex::new(Services::with(options.sensor.clone())),
             lent: Mutex::default(),
             beside: Vec::new(),
         }

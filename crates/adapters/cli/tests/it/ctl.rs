@@ -206,9 +206,11 @@ fn settings_of_a_mount_change_while_it_serves() {
     assert_eq!((&settings["relaxed"], &settings["dirty_ratio"]), (&false.into(), &10.into()));
     assert_eq!(settings["dirty_expire_s"], 5.0);
     assert!(flushed_by(&mounted, "a.cache") > 0);
-    done(&["ctl", "set", &dir, "relaxed=on", "power=on"]);
+    let policies = || status_of(&mounted)["settings"]["policies"].take();
+    assert_eq!(policies(), serde_json::json!(["power", "session"]), "with relaxed=");
+    done(&["ctl", "set", &dir, "relaxed=on", "session=off"]);
     assert_eq!(flushed_by(&mounted, "a.cache"), 0);
-    assert_eq!(status_of(&mounted)["settings"]["policies"], serde_json::json!(["power"]));
+    assert_eq!(policies(), serde_json::json!(["power"]));
     for (bad, why) in [
         ("ram=4M", "this mount has none (-o buffer_log=LOG)"),
         ("relaxed=maybe", "on or off"),
@@ -239,6 +241,58 @@ fn settings_of_a_mount_change_while_it_serves() {
     assert!(flushed_by(&mounted, "b.cache") > 0);
     done(&["ctl", "clean", &dir]);
     assert_eq!(status_of(&mounted)["buffer"]["mapped_pages"], 0);
+    mounted.unmount_clean();
+}
+
+/// Waits until the settings of a mount are like this.
+fn wait_for(mounted: &Mounted, what: &str, wanted: impl Fn(&Value) -> bool) {
+    for _ in 0..1200 {
+        if wanted(&status_of(mounted)["settings"]) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{what}: {}", status_of(mounted));
+}
+
+#[test]
+fn a_program_of_the_user_says_power_and_session() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "a_program_of_the_user_says_power_and_session";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let place = scratch();
+    let (said, sensor) = (place.path().join("said"), place.path().join("sensor"));
+    std::fs::write(&said, "power=good session=active").unwrap();
+    std::fs::write(&sensor, format!("#!/bin/sh\nexec cat {}\n", said.display())).unwrap();
+    std::fs::set_permissions(&sensor, PermissionsExt::from_mode(0o755)).unwrap();
+    let options = format!("sync=ordered,relaxed=*.cache,commit=900,sensor={}", sensor.display());
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), &options);
+    wait_for(&mounted, "it runs", |now| now["power"] == "good" && now["session"] == "active");
+    assert_eq!(flushed_by(&mounted, "a.cache"), 0);
+    assert_eq!(status_of(&mounted)["settings"]["relaxed"], true);
+
+    // Every file is strict, and what waited is durable.
+    std::fs::write(&said, "power=failing").unwrap();
+    wait_for(&mounted, "strict", |now| now["relaxed_off_by_policy"] == true);
+    assert_eq!(status_of(&mounted)["dirty_bytes"], 0);
+    assert!(flushed_by(&mounted, "a.cache") > 0);
+    assert_eq!(status_of(&mounted)["settings"]["session"], "unknown");
+    std::fs::write(&said, "power=good session=active").unwrap();
+    wait_for(&mounted, "relaxed again", |now| now["relaxed"] == true);
+
+    // The user goes: what waited is durable.
+    assert_eq!(flushed_by(&mounted, "a.cache"), 0);
+    assert!(status_of(&mounted)["dirty_bytes"].as_u64().unwrap() > 0);
+    std::fs::write(&said, "session=away").unwrap();
+    wait_for(&mounted, "clean", |now| now["last_change"] == "session: clean");
+    assert_eq!(status_of(&mounted)["dirty_bytes"], 0);
+
+    // A program that fails says nothing: no policy changes anything.
+    std::fs::write(&said, "power=low").unwrap();
+    wait_for(&mounted, "unknown", |now| now["power"] == "unknown" && now["session"] == "unknown");
+    assert_eq!(status_of(&mounted)["settings"]["relaxed"], true);
     mounted.unmount_clean();
 }
 
