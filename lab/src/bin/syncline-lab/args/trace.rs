@@ -10,9 +10,9 @@ use super::TraceWatch;
 /// Read, convert, measure and record traces of storage activity.
 ///
 /// A trace is a trace file (Parquet, docs/FORMAT.md) or one of: blktrace, blkparse, fio's iolog,
-/// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, the ftrace
-/// logs and MobiGen scripts of phones, and others. The format is detected from the content, also of
-/// gzip and zstd files. Unreadable lines are counted, and the first are shown.
+/// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, VMware's
+/// vscsi, the ftrace logs and MobiGen scripts of phones, and others. The format is detected from
+/// the content, also of gzip and zstd files. Unreadable lines are counted, and the first are shown.
 #[derive(Debug, Args)]
 pub struct Trace {
     #[command(subcommand)]
