@@ -37,6 +37,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("lab/src/experiments/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "a thread for policies"),
     ("crates/adapters/control/src/desktop.rs", "asks the services of the desktop"),
+    ("crates/adapters/control/src/sensor.rs", "runs a program of the user, with a deadline"),
     ("crates/adapters/control/src/socket.rs", "answers programs, with deadlines"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),

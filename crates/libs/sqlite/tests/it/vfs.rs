@@ -188,8 +188,8 @@ fn flush_by_flush(sync: SyncMode) {
 }
 
 /// Runs transactions with barriers on a crash device and judges the states that cuts leave. `owed`:
-/// an acknowledged transaction is there. Also returns the transactions' barriers, flushes and writes
-/// durable on completion.
+/// an acknowledged transaction is there. Also returns the barriers and flushes of the transactions,
+/// and their writes that are durable on completion.
 fn cut_with_barriers(
     mode: &str,
     barriers: Barriers,
