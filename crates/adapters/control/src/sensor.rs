@@ -159,7 +159,7 @@ mod tests {
             ("echo power=low", None),
             ("echo power=good; exit 1", None),
             ("yes power=good | head -c 20000", None),
-            ("echo power=failing; sleep 1000 & exit 0", Some((None, failing))),
+            ("echo power=failing; sleep 9 & exit 0", Some((None, failing))),
         ] {
             assert_eq!(run(&program(script)), said, "{script}");
         }

@@ -123,11 +123,9 @@ impl FuseOptions {
         if self.threads == 0 { usual } else { self.threads }
     }
 
-    /// Policies that are on from the beginning, as settings of `syncline ctl set`.
+    /// Policies that are on as soon as the mount can write, as settings of `syncline ctl set`.
     pub fn policies(&self) -> Vec<&'static str> {
-        let wanted = |given: Option<bool>| {
-            !self.volume.read_only && given.unwrap_or(!self.volume.relaxed.is_empty())
-        };
+        let wanted = |given: Option<bool>| given.unwrap_or(!self.volume.relaxed.is_empty());
         let all = [(self.power, "power=on"), (self.session, "session=on")];
         all.into_iter().filter(|(given, _)| wanted(*given)).map(|(_, word)| word).collect()
     }
@@ -295,7 +293,6 @@ mod tests {
         assert_eq!(policies("relaxed=*.db"), ["power=on", "session=on"]);
         assert_eq!(policies("relaxed=*.db,power=off"), ["session=on"]);
         assert_eq!(policies("sync=periodic,power=on,sensor=/a"), ["power=on"]);
-        assert_eq!(policies("relaxed=*,ro"), [] as [&str; 0]);
     }
 
     #[test]

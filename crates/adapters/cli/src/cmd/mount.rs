@@ -219,7 +219,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     };
     tell(&volume, &options, &mounter, image);
     let buffer = buffered.as_ref().map(Buffered::buffer);
-    let live = Arc::new(Live::new(&volume, buffer, writable, &rights, &options.policies())?);
+    let live = Arc::new(Live::new(&volume, buffer, writable, &rights, options.policies())?);
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
         counts: Arc::new(move || counted.counts()),

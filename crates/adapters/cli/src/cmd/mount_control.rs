@@ -19,28 +19,34 @@ pub(super) struct Live {
     volume: Volume,
     buffer: Option<Arc<Buffer>>,
     governor: Governor,
+    policies: Vec<&'static str>,
     /// Image of a mount with `ro`, which can be opened again to write. One change at a time.
     writable: Mutex<Result<Reopened, String>>,
 }
 
 impl Live {
-    /// With these policies on.
+    /// With these policies on as long as it can write.
     pub(super) fn new(
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
         writable: Result<Reopened, String>,
         rights: &Arc<dyn Rights>,
-        policies: &[&str],
+        policies: Vec<&'static str>,
     ) -> Result<Live, Failure> {
         let (volume, buffer, rights) = (volume.clone(), buffer.cloned(), Arc::clone(rights));
         let governor = Governor::with(Arc::new(move || rights.services()));
-        let live = Live { volume, buffer, governor, writable: Mutex::new(writable) };
-        if !policies.is_empty() {
-            live.governor
-                .set(live.governed(), policies.iter().copied())
-                .map_err(Failure::Failed)?;
+        let live = Live { volume, buffer, governor, policies, writable: Mutex::new(writable) };
+        if !live.volume.is_read_only() {
+            live.begin_policies().map_err(Failure::Failed)?;
         }
         Ok(live)
+    }
+
+    fn begin_policies(&self) -> Result<(), String> {
+        if self.policies.is_empty() {
+            return Ok(());
+        }
+        self.governor.set(self.governed(), self.policies.iter().copied())
     }
 
     fn governed(&self) -> Governed<'_> {
@@ -88,7 +94,8 @@ impl Live {
         }
         let reopened = writable.as_ref().map_err(Clone::clone)?.open_to_write();
         reopened.map_err(|failure| failure.message().unwrap_or_default().to_owned())?;
-        self.volume.make_writable().map_err(|err| err.to_string())
+        self.volume.make_writable().map_err(|err| err.to_string())?;
+        self.begin_policies()
     }
 
     fn shutdown(&self, flush: bool) -> Result<String, String> {

@@ -195,6 +195,11 @@ fn remount(m: &Mounted, how: &str) -> support::Ran {
     run(&[&options[..], &[m.image.path().as_os_str(), m.dir.as_os_str()]].concat())
 }
 
+fn status(m: &Mounted) -> serde_json::Value {
+    let status = run(&[OsStr::new("status"), OsStr::new("--json"), m.dir.as_os_str()]).text();
+    serde_json::from_str(&status).unwrap()
+}
+
 /// Flags of the mount in the mount table.
 fn shown(m: &Mounted) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -218,9 +223,7 @@ fn a_mount_is_made_read_only_and_writable_again() {
     assert_eq!(remount(&m, "remount,ro").code, 0);
     assert_eq!(shown(&m), "ro,nosuid,nodev,relatime");
     assert_eq!(errno(fs::write(m.at("g"), "")), 30);
-    let status = run(&[OsStr::new("status"), OsStr::new("--json"), m.dir.as_os_str()]).text();
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    assert_eq!(status["dirty_bytes"], 0);
+    assert_eq!(status(&m)["dirty_bytes"], 0);
 
     assert_eq!(remount(&m, "remount,rw,noexec").code, 0);
     assert_eq!(shown(&m), "rw,nosuid,nodev,noexec,relatime");
@@ -238,8 +241,10 @@ fn a_mount_with_ro_becomes_writable_and_is_one_of_two_that_read() {
     if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root]) {
         return;
     }
-    for sync in ["ordered", "eager", "periodic"] {
+    for sync in ["ordered,relaxed=*.x", "eager", "periodic"] {
+        let policies = |m: &Mounted| status(m)["settings"]["policies"].as_array().unwrap().len();
         let mut m = Mounted::new(image(), &format!("ro,sync={sync}"));
+        assert_eq!(policies(&m), 0);
         let before = std::fs::read(m.image.path()).unwrap();
         fs::read_dir(&m.dir).unwrap().count();
         let set = run(&[OsStr::new("ctl"), OsStr::new("sync"), m.dir.as_os_str()]);
@@ -266,6 +271,7 @@ fn a_mount_with_ro_becomes_writable_and_is_one_of_two_that_read() {
         let open = fs::File::open(&m.dir).unwrap();
         assert_eq!(remount(&m, "remount,rw").code, 0);
         assert_eq!(shown(&m).split(',').next(), Some("rw"));
+        assert_eq!(policies(&m), if sync.contains("relaxed") { 2 } else { 0 });
         fs::write(m.at("f"), sync).unwrap();
         open.sync_all().unwrap();
         drop(open);
