@@ -201,7 +201,8 @@ mod tests {
         let one = "sd-2012:log_blocks=1";
         assert_eq!(text(one), "eager_stream=64M,eager_run=64M,eager_threshold=100000");
         assert_eq!(text("sd-2012"), "eager_stream=16K,eager_run=1M,eager_threshold=100000");
-        // UFS: an address costs nothing.
-        assert_eq!(text("galaxy-s6-ufs"), "eager_stream=256K,eager_run=256K,eager_threshold=15");
+        // UFS whose controller takes one request at a time: an address costs a request.
+        let ufs = "eager_stream=64K,eager_run=128K,eager_threshold=100000";
+        assert_eq!(text("galaxy-s6-ufs"), ufs);
     }
 }
