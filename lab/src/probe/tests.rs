@@ -260,11 +260,7 @@ fn the_inside_of_every_profile_is_found() {
         let seen = !p.buffer.protected
             && pages_bytes <= 256 << 10
             && (p.timing.bus_ns(pages_bytes) < u64::from(program_us) * 1000 || g.dies() == 1);
-        // Not found: there the pages of two dies are sent one after the other, and programs are so
-        // short that the second page is seen as another program.
-        let one_die = name == "galaxy-s6-ufs";
-        let program_bytes = if one_die { g.page_bytes() } else { pages_bytes };
-        assert_eq!(found.program_bytes, seen.then_some(program_bytes), "{name}: {found:?}");
+        assert_eq!(found.program_bytes, seen.then_some(pages_bytes), "{name}: {found:?}");
         let units = f.mapping.by_superblock();
         let open = match f.streams {
             _ if units => Some(u64::from(f.log_blocks)),

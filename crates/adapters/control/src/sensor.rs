@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Output that is read; a word behind it is none that is known.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
-/// What a program said: `None` what it leaves to the services.
+/// Words of a program; `None` is left to the services.
 pub(crate) type Said = (Option<Session>, Option<Power>);
 
 const FAILED: Said = (Some(Session::Unknown), Some(Power::Unknown));
@@ -54,7 +54,7 @@ impl Sensor {
         Sensor(latest)
     }
 
-    /// What it said last; unknown before it has.
+    /// Returns its last words; unknown before the first.
     pub(crate) fn said(&self) -> Said {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
