@@ -102,7 +102,7 @@ def has_file_system(name):
         return name in file.read().split()
 
 
-def in_guest(syncline, profile, system, scale):
+def in_guest(syncline, profile, system, scale, kernels):
     """All workloads on a file system of a guest's kernel; the guest's disk is the served file."""
     # Made before it is served: the device's times are for the workloads.
     with tempfile.NamedTemporaryFile(prefix="flash", dir="/dev/shm") as image:
@@ -110,7 +110,7 @@ def in_guest(syncline, profile, system, scale):
         call(*(word.format(node=image.name) for word in system[1].split()))
         with flash(syncline, profile, "--image", image.name) as (directory, _):
             disk = os.path.join(directory, "flash")
-            with guest.Guest(guest.cache_of(syncline), [lab(syncline)], disk=disk) as inside:
+            with guest.Guest(guest.cache_of(syncline), [lab(syncline)], disk=disk, packages=kernels) as inside:
                 inside.sh(system[2].format(node="/dev/vda", mnt="/mnt"))
                 # The figures are of another kernel, and its rates of another processor.
                 note = f"guest, Linux {inside.sh('uname -r').strip()}, {inside.cpu()}"
@@ -119,20 +119,20 @@ def in_guest(syncline, profile, system, scale):
                 return {key: {**row, "note": note} for key, row in rows.items()}
 
 
-def one(syncline, profile, system, scale):
+def one(syncline, profile, system, scale, kernels):
     """All workloads on one file system over a fresh device."""
     if system[0].startswith("f2fs") and not has_file_system("f2fs"):
-        return in_guest(syncline, profile, system, scale)
+        return in_guest(syncline, profile, system, scale, kernels)
     with mounted(syncline, profile, system, "--size", "1G") as names:
         return all_workloads(here, profile, system, lab(syncline), names["mnt"], lambda: stats(names["directory"]), scale)
 
 
-def in_virtual_time(syncline, profile, system, scale):
+def in_virtual_time(syncline, profile, system, scale, kernels):
     """All workloads on one file system of a guest's kernel, or a mount in it, over flash served in the same guest."""
     commands = [common.need(command.split()[0]) for command in system[1:] if not command.startswith(("mount ", "{"))]
     modules = [*VIRTUAL_MODULES, system[0].split()[0]]
     programs = [syncline, lab(syncline), *commands]
-    with guest.Guest(guest.cache_of(syncline), programs, modules, instruction_ns=1) as inside:
+    with guest.Guest(guest.cache_of(syncline), programs, modules, instruction_ns=1, packages=kernels) as inside:
         inside.sh(f"mkdir /flash && syncline-lab flash serve {profile} --size {VIRTUAL_SIZE} /flash --attach=ublk > /tmp/node")
         node = inside.sh("cat /tmp/node").strip()
         for command in system[1:]:
@@ -145,10 +145,10 @@ def in_virtual_time(syncline, profile, system, scale):
         return {key: {**row, "note": note} for key, row in rows.items()}
 
 
-def tried(run_one, syncline, profile, system, scale):
+def tried(run_one, syncline, profile, system, *settings):
     """The rows of a file system, or why there are none."""
     try:
-        return run_one(syncline, profile, system, scale)
+        return run_one(syncline, profile, system, *settings)
     except (Missing, Failed) as why:
         return left_out(profile, system, str(why))
 
@@ -168,14 +168,16 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the operations of every workload")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the operations: whether every row works")
     parser.add_argument("--guest", action="store_true", help="all in guests of Debian's kernel, in virtual time")
+    parser.add_argument("--kernel", metavar="PACKAGE", help="package with the kernel of guests, of those that apt knows")
     args = parser.parse_args()
+    kernels = [args.kernel] if args.kernel else guest.KERNELS
     run_one = in_virtual_time if args.guest else one
     if not args.guest:
         common.need_mounts()
     results = {}
     scale = 0.05 if args.quick else args.scale
     for profile in args.profile or PROFILES:
-        results[profile] = {system[0]: tried(run_one, args.syncline, profile, system, scale) for system in SYSTEMS
+        results[profile] = {system[0]: tried(run_one, args.syncline, profile, system, scale, kernels) for system in SYSTEMS
                             if not args.only or any(part in system[0] for part in args.only)}
     for profile, systems in results.items():
         print(f"\n{profile}")

@@ -90,19 +90,35 @@ def cache_of(syncline):
     return os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
 
 
+def images(root):
+    """Kernels in unpacked packages; Debian has moved them."""
+    places = ["boot/vmlinuz-*", "usr/lib/modules/*/vmlinuz"]
+    return [path for place in places for path in glob.glob(os.path.join(root, place))]
+
+
 def kernel(cache, packages=KERNELS):
-    """The directory of an unpacked kernel package, the first that apt knows: boot and lib."""
+    """The directory of unpacked kernel packages, those of the first that apt knows."""
     root = os.path.join(cache, "kernel" if packages is KERNELS else packages[0])
-    if glob.glob(os.path.join(root, "boot", "vmlinuz-*")):
+    if images(root):
         return root
     if shutil.which("apt-get") is None:
         raise Missing("needs a kernel for a guest; on Debian apt fetches it")
     for package in packages:
-        depends = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True).stdout
-        name = re.search(r"Depends: (linux-image-\S+)", depends)
-        if name is not None:
-            return unpacked(name.group(1), root)
-    raise Missing(f"no package {KERNELS[-1]}; run apt-get update")
+        parts = parts_of(package)
+        for part in parts:
+            unpacked(part, root)
+        if parts:
+            return root
+    raise Missing(f"no package {packages[-1]}; run apt-get update")
+
+
+def parts_of(package):
+    """A kernel's package, and those with its image and modules that it depends on; none if apt does not know it."""
+    known = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True)
+    if known.returncode != 0:
+        return []
+    needed = re.findall(r"Depends: (linux-(?:image|binary|modules)-\S+)", known.stdout)
+    return [package, *(part for name in needed for part in parts_of(name))]
 
 
 def unpacked(package, root):
@@ -120,7 +136,7 @@ def unpacked(package, root):
 def module_order(root, wanted):
     """The wanted modules with what they depend on, in the order of loading: name and contents."""
     files = {os.path.basename(path).split(".")[0].replace("-", "_"): path
-             for path in glob.glob(os.path.join(root, "lib/modules/**/*.ko*"), recursive=True)}
+             for path in glob.glob(os.path.join(root, "**/lib/modules/**/*.ko*"), recursive=True)}
     order = []
 
     def add(name):
@@ -254,7 +270,7 @@ class Guest:
         if kvm and not os.access("/dev/kvm", os.W_OK):
             raise Missing("needs /dev/kvm")
         command = ["qemu-system-x86_64", *machine, "-m", "1024", "-nodefaults", "-no-reboot",
-                   "-display", "none", "-kernel", glob.glob(os.path.join(root, "boot", "vmlinuz-*"))[0],
+                   "-display", "none", "-kernel", images(root)[0],
                    "-initrd", os.path.join(self.scratch, "initramfs"), "-append", "console=ttyS0 panic=-1 quiet no_timer_check",
                    "-serial", "file:" + os.path.join(self.scratch, "console"), "-serial", "stdio"]
         if self.network:
