@@ -7,6 +7,7 @@
 //! Promises
 //! - The program runs without arguments, as the user who mounted, in `/`, with empty input. It is
 //!   killed after 5 s.
+//! - Root runs only a program that nobody but root can change.
 //! - Words of its output are separated by white space: `power=good`, `power=failing`,
 //!   `session=active`, `session=away`, or `unknown` behind either. What it does not say is asked of
 //!   the services.
@@ -25,6 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use syncline_device::may_run;
 
 use crate::{Power, Session};
 
@@ -79,6 +82,9 @@ fn run_while_wanted(program: &Path, latest: &Weak<Mutex<Said>>) {
 
 /// Runs it once; `None` if it failed.
 fn run(program: &Path) -> Option<Said> {
+    if !may_run(program) {
+        return None;
+    }
     let mut child = Command::new(program)
         .current_dir("/")
         .process_group(0)
@@ -164,6 +170,14 @@ mod tests {
             assert_eq!(run(&program(script)), said, "{script}");
         }
         assert_eq!(run(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn root_runs_no_program_that_others_can_change() {
+        let program = program("echo power=good");
+        assert_eq!(run(&program), Some((None, Some(Power::Good))));
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(run(&program).is_none(), rustix::process::geteuid().is_root());
     }
 
     #[test]

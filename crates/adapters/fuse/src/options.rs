@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use syncline_device::may_run;
 use syncline_fs::options::spec;
 use syncline_fs::{LogFormat, MountOptions};
 
@@ -175,10 +176,14 @@ impl FuseOptions {
         Err(FuseError::Usage(format!("mount option {text}; add or leave out one of them")))
     }
 
-    /// Checks that a sensor can be run from any directory, and that a policy asks for it.
+    /// Checks that a sensor can be run from any directory and by this user, and that a policy asks
+    /// for it.
     fn check_sensor(&self) -> Result<()> {
         let text = match &self.sensor {
             Some(program) if !program.is_absolute() => "needs a path from the root, such as /bin/x",
+            Some(program) if program.exists() && !may_run(program) => {
+                "names a program that others can change; as root name one that only root can"
+            }
             Some(_) if self.policies().is_empty() => "needs `power=on` or `session=on`; add one",
             _ => return Ok(()),
         };

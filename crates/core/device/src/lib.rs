@@ -57,8 +57,8 @@ pub use file::OpenFiles;
 pub use file::{FileDevice, FileOptions, GrowingFile};
 #[cfg(target_os = "linux")]
 pub use file::{
-    MountEntry, SBIN, Superblock, find_program, is_open, kernel_use, mount_of, mounted_image,
-    mounts_beside, runtime_dir,
+    MountEntry, SBIN, Superblock, find_program, is_open, kernel_use, may_run, mount_of,
+    mounted_image, mounts_beside, runtime_dir,
 };
 pub use latency::{Latencies, LatencyDevice};
 pub use memory::MemoryDevice;

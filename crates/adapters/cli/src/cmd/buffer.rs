@@ -67,6 +67,18 @@ fn nbd_client(socket: &Path) -> String {
     format!("{load}nbd-client -unix {} /dev/nbd0", socket.display())
 }
 
+/// Refuses a program that root must not run.
+pub(super) fn check_sensor(args: &BufferAttach) -> Result<()> {
+    match &args.sensor {
+        Some(program) if program.exists() && !syncline_device::may_run(program) => {
+            let text = "--sensor names a program that others can change; as root name one that \
+                        only root can";
+            Err(Failure::Usage(text.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the address for network blocks; `None` for other kinds of device.
 pub(super) fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
     if args.way == UBLK && args.attach {

@@ -33,7 +33,7 @@ use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::write_log_of;
 
 use super::buffer::{
-    DEVICE, POLL_INTERVAL, STATUS, UBLK, document, keep, listen, make_log, new_id,
+    DEVICE, POLL_INTERVAL, STATUS, UBLK, check_sensor, document, keep, listen, make_log, new_id,
 };
 use super::buffer_keeper::Hands;
 use super::hints::{self, RELAX, STRICT};
@@ -50,6 +50,7 @@ const CONTROL: &str = "control";
 pub(super) fn serve(args: &BufferAttach) -> Result<()> {
     let dir = std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
     let listen = listen(args, &dir)?;
+    check_sensor(args)?;
     if args.way == UBLK {
         served::check_ublk()?;
     }

@@ -1,6 +1,7 @@
 //! `syncline buffer`: a kernel's ext4 over the write buffer, killed, recovered and detached; the
 //! buffer inside of a mount.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -205,6 +206,17 @@ fn attached_in_the_background_it_is_a_file() {
     let said = refused(1, &["buffer", "attach", &image, &served, "--log", &log]);
     assert!(said.contains("log"), "{said}");
     let attach = ["buffer", "attach", &image, &served, "--log", &log, "--create"];
+    // Root runs no program that others can change, for a mount neither.
+    let sensor = files.text("sensor");
+    std::fs::write(&sensor, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&sensor, PermissionsExt::from_mode(0o777)).unwrap();
+    let options = format!("power=on,sensor={sensor}");
+    let policy = ["--policy", "power", "--sensor", &sensor];
+    for asked in [&[&attach[..], &policy].concat()[..], &["mount", &image, &served, "-o", &options]]
+    {
+        let said = refused(2, asked);
+        assert!(said.contains("others can change"), "{said}");
+    }
     assert_eq!(done(&attach), "");
     e2fsck_clean(&files.path("served/device")).unwrap();
     let shown = done(&["buffer", "status", &served]);

@@ -61,7 +61,7 @@ pub use mounts::{MountEntry, Superblock, kernel_use, mount_of, mounted_image, mo
 #[cfg(not(target_os = "linux"))]
 pub use portable::FileDevice;
 #[cfg(target_os = "linux")]
-pub use program::{SBIN, find_program};
+pub use program::{SBIN, find_program, may_run};
 #[cfg(target_os = "linux")]
 pub use runtime::runtime_dir;
 

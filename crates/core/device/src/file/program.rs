@@ -22,7 +22,12 @@ pub fn find_program(name: &str, more: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = more.iter().map(PathBuf::from);
     let found = std::env::split_paths(&path).chain(more).map(|dir| dir.join(name));
-    found.filter(|file| file.is_file()).find(|file| !geteuid().is_root() || is_roots(file))
+    found.filter(|file| file.is_file()).find(|file| may_run(file))
+}
+
+/// True if this process may run the program `file`: as root, if nobody but root can change it.
+pub fn may_run(file: &Path) -> bool {
+    !geteuid().is_root() || is_roots(file)
 }
 
 /// True if nobody but root can change what `file` is.
