@@ -190,8 +190,10 @@ fn unmount_once(dir: &Path, lazy: bool) -> std::result::Result<(), (String, bool
         Err(Errno::PERM) => {}
         Err(err) => return Err((plain(&err.into()), err == Errno::BUSY)),
     }
-    let mut command =
-        Command::new(find_program("fusermount3", &[]).unwrap_or("fusermount3".into()));
+    let Some(program) = find_program("fusermount3", &[]) else {
+        return Err(("fusermount3 is not there; install the package fuse3".to_owned(), false));
+    };
+    let mut command = Command::new(program);
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(dir);
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),

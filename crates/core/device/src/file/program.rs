@@ -1,9 +1,10 @@
 //! Programs of the system that are run with the rights of their caller.
 //!
 //! Promises: as root no program is run that somebody else could have put there or could exchange:
-//! it and every directory above it belong to root, and nobody else may write to it. As another user
-//! `PATH` decides. Tested below.
+//! it, every directory above it and every link on the way belong to root, and nobody else may write
+//! to it. As another user `PATH` decides. Tested below.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -30,15 +31,40 @@ pub fn may_run(file: &Path) -> bool {
     !geteuid().is_root() || is_roots(file)
 }
 
-/// True if nobody but root can change what `file` is.
+/// Symbolic links on the way to a program, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// True if nobody but root can change what `file` is: neither a directory on the way, nor a link.
 fn is_roots(file: &Path) -> bool {
-    let Ok(file) = std::fs::canonicalize(file) else { return false };
-    file.ancestors().enumerate().all(|(above, path)| {
-        std::fs::metadata(path).is_ok_and(|meta| {
-            let kept = above > 0 && meta.mode() & STICKY != 0;
-            meta.uid() == 0 && (kept || meta.mode() & OTHERS_WRITE == 0)
-        })
-    })
+    let Ok(mut rest) = std::path::absolute(file) else { return false };
+    for _ in 0..=LINKS_MAX {
+        match first_link(&rest) {
+            Ok(Some(target)) => rest = target,
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Follows the first symbolic link in a path: what the path is then, and `None` without a link. An
+/// error if somebody else could change a name on the way.
+fn first_link(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut at = PathBuf::new();
+    let mut parts = path.components();
+    while let Some(part) = parts.next() {
+        let dir = at.clone();
+        at.push(part);
+        let meta = std::fs::symlink_metadata(&at)?;
+        let kept = meta.is_dir() && meta.mode() & STICKY != 0;
+        if meta.uid() != 0 || !(meta.is_symlink() || kept || meta.mode() & OTHERS_WRITE == 0) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if meta.is_symlink() {
+            return Ok(Some(dir.join(std::fs::read_link(&at)?).join(parts.as_path())));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -63,5 +89,19 @@ mod tests {
         assert!(!is_roots(&program), "anybody may put another one there");
         set(dir.path(), 0o755);
         assert_eq!(is_roots(&program), geteuid().is_root());
+
+        // Whoever may exchange a link, of a file or of a directory, chooses the program.
+        let (link, dirs) = (dir.path().join("link"), dir.path().join("dirs"));
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        std::os::unix::fs::symlink("/bin/", &dirs).unwrap();
+        set(dir.path(), 0o777);
+        for at in [link, dirs.join("sh")] {
+            assert!(!is_roots(&at), "{}", at.display());
+        }
+        set(dir.path(), 0o755);
+        assert_eq!(is_roots(&dirs.join("sh")), geteuid().is_root());
+        let own = dir.path().join("own");
+        std::os::unix::fs::symlink("own", &own).unwrap();
+        assert!(!is_roots(&own), "a loop");
     }
 }
