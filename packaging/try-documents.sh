@@ -50,6 +50,7 @@ END
 latency DIR --quick|half a minute of real time; latency.rs
 probe /mnt/card|minutes of a real card; reports.rs probes a model
 lifetime --watch|root, and an hour of a device; lifetime.rs
+advise /var/lib|root, and an hour of a file system; advise.rs
 flash serve|runs until Ctrl-C, as root; flash.rs
 trace watch|root, and days of devices; trace/watch.rs
 bench fjord|half a minute of processor time; reports.rs runs one application

@@ -2,9 +2,15 @@
 //! `bench replay` measures with the same options.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{done, refused};
+use crate::stopped::ended;
+use crate::support::{done, refused, run, scratch};
 use serde_json::Value;
+use syncline_testkit::{ImageSpec, LoopDevice, Need, mkfs, require};
 
 fn sample(name: &str) -> String {
     format!("{}/../samples/{name}.trace", env!("CARGO_MANIFEST_DIR"))
@@ -86,4 +92,89 @@ fn what_cannot_be_tried_is_refused() {
     assert!(said.contains("give a number above 0"), "{said}");
     let said = refused(1, &["advise", "none.trace"]);
     assert!(said.contains("none.trace"), "{said}");
+    let said = refused(2, &["advise", &calls, "--for", "1h"]);
+    assert!(said.contains("name one"), "{said}");
+    let said = refused(2, &["advise", &calls, "/"]);
+    assert!(said.contains("leave the traces out"), "{said}");
+    let said = refused(4, &["advise", "/proc"]);
+    assert!(said.contains("not on ext4 of the kernel"), "{said}");
+}
+
+/// A synced overwrite, and a new file that replaces another one.
+fn work(dir: &Path, n: u64) {
+    let mut file = File::options().write(true).open(dir.join("old")).unwrap();
+    file.write_all(&[n as u8; 4096]).and_then(|()| file.sync_data()).unwrap();
+    let new = dir.join("new");
+    let mut file = File::create(&new).unwrap();
+    file.write_all(b"new").and_then(|()| file.sync_all()).unwrap();
+    fs::rename(new, dir.join("renamed")).unwrap();
+}
+
+/// Programs work all the time in a directory and beside it: what they did in it is replayed. The
+/// device stands for all of its directories. Ctrl-C ends the recording, not the advice.
+#[test]
+fn what_programs_do_in_a_directory_is_recorded_first() {
+    let test = "what_programs_do_in_a_directory_is_recorded_first";
+    if !require(test, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let (scratch, image) = (scratch(), mkfs(&ImageSpec::with_size(16 << 20)));
+    let device = LoopDevice::attach(image.path()).unwrap();
+    let node = device.node().to_str().unwrap().to_owned();
+    let said = refused(2, &["advise", &node, "--for", "1s"]);
+    assert!(said.contains("not mounted; mount it"), "{said}");
+    let mount = device.mount("").unwrap();
+    let [dir, beside] = ["dir", "beside"].map(|name| mount.path().join(name));
+    for dir in [&dir, &beside] {
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join("old"), [0; 8192]).unwrap();
+    }
+    let at = |name: &str| scratch.path().join(name).display().to_string();
+    let (keep, exported) = (at("kept"), at("fio"));
+    // The recording has a temporary name until it is whole.
+    let is_recorded = || {
+        let files = fs::read_dir(scratch.path()).unwrap().flatten();
+        files.filter_map(|file| file.metadata().ok()).any(|meta| meta.len() > 0)
+    };
+    let places = [(dir.to_str().unwrap(), "2s"), (&node, "2s"), (dir.to_str().unwrap(), "1h")];
+    for (place, time) in places {
+        let words = ["advise", place, "--for", time, "--keep", &keep, "--size=256", "--json=-"];
+        let over = AtomicBool::new(false);
+        let (code, out, err) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let numbers = 0..u64::MAX;
+                for n in numbers.take_while(|_| !over.load(Ordering::Relaxed)) {
+                    work(&dir, n);
+                    work(&beside, n);
+                }
+            });
+            let ran = std::panic::catch_unwind(|| match time {
+                "1h" => {
+                    let output = ended(&words, &is_recorded);
+                    let err = String::from_utf8(output.stderr).unwrap();
+                    (output.status.code().unwrap(), output.stdout, err)
+                }
+                _ => {
+                    let ran = run(&words);
+                    (ran.code, ran.out, ran.err)
+                }
+            });
+            over.store(true, Ordering::Relaxed);
+            ran.unwrap()
+        });
+        assert!(code == 0 && err.starts_with("syncline-lab: recording "), "{code} {err}");
+        let found: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(found["devices"][0]["trials"].as_array().unwrap().len(), 26);
+        assert_eq!(found["traces"][0], place);
+        done(&["trace", "export", &keep, "--to", "fio", "-o", &exported]);
+        let calls = fs::read_to_string(&exported).unwrap();
+        for call in ["old write 0 4096\n", "old datasync\n", "/inode-", " write 0 3\n"] {
+            assert!(calls.contains(call), "{place}: {call}: {calls}");
+        }
+        assert_eq!(calls.contains("beside"), place == node, "{calls}");
+        let again = document(&["advise", &keep, "--size", "256", "--json", "-"]);
+        assert_eq!(again["devices"], found["devices"], "the recording is a trace");
+        [&keep, &exported].into_iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
+    mount.unmount().unwrap();
 }

@@ -196,16 +196,20 @@ fn a_document_of_an_interrupted_probe_says_so() {
     let place = dir.path().to_str().unwrap();
     let page = format!("--html={place}/page.html");
     let probe = ["probe", place, "--size=4M", "--requests=1000000", "--bytes=1G", "--seconds=3600"];
-    let began = Instant::now();
-    let late = || began.elapsed() > Duration::from_secs(8);
-    let said = stopped(&[&probe[..], &["--json=-", &page]].concat(), &late);
+    // On a busy machine there may be no figure after eight seconds, and then nothing is said.
+    let stopped = |arguments: &[&str]| {
+        let after_s = |seconds| {
+            let began = Instant::now();
+            stopped(arguments, &|| began.elapsed() > Duration::from_secs(seconds))
+        };
+        [8, 16, 32, 64, 128].into_iter().map(after_s).find(|said| !said.is_empty()).unwrap()
+    };
+    let said = stopped(&[&probe[..], &["--json=-", &page]].concat());
     let document: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(document["interrupted"], true);
     let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
     assert!(page.contains("</h1>\n<p>Interrupted: "), "{page}");
-    let began = Instant::now();
-    let late = || began.elapsed() > Duration::from_secs(8);
-    let said = stopped(&probe, &late);
+    let said = stopped(&probe);
     assert!(said.starts_with("Interrupted: "), "{said}");
 }
 

@@ -252,6 +252,36 @@ fn phones_logs_get_paths_and_order() {
 }
 
 #[test]
+fn events_of_ext4_are_calls_on_files_that_were_listed_or_made() {
+    expect(
+        "ext4",
+        &[
+            (0, "create", "/d/inode-12", 0, 0),
+            // Two parts of one write, and another process's.
+            (1, "write", "/d/inode-12", 2048, 3048),
+            (2, "write", "/d/inode-12", 5096, 10),
+            (3, "fdatasync", "/d/inode-12", 0, 0),
+            (4, "present", "/d/a b", 0, 0),
+            (4, "write", "/d/a b", 0, 4096),
+            (5, "fsync", "/d/a b", 0, 0),
+            (6, "truncate", "/d/a b", 0, 0),
+            (7, "fallocate", "/d/a b", 0, 1 << 20),
+            (8, "mkdir", "/inode-2050", 0, 0),
+            (9, "unlink", "/d/inode-12", 0, 0),
+            (10, "rmdir", "/inode-2050", 0, 0),
+            (11, "sync", "", 0, 0),
+        ],
+    );
+    let (records, report, names) = sample("ext4");
+    let sizes: Vec<_> = records.iter().filter_map(|record| record.size_bytes).collect();
+    assert_eq!(sizes, [9000, 5000]);
+    // Another directory's file, a hole, lost events, the truncation of a removed file, a name that
+    // is not the last one, and the sync that does not wait.
+    assert_eq!(report.passed_over, 6);
+    assert_eq!(names.get(records[1].process_name), "kworker/0:1 [x]");
+}
+
+#[test]
 fn fio_logs_of_both_versions() {
     expect(
         "fio",
@@ -392,7 +422,7 @@ fn fuzz_of_every_importer() {
         TEXTS.iter().map(|(_, text)| text.as_bytes().to_vec()).collect();
     samples.extend([blktrace(), vscsi(1), vscsi(2)]);
     samples.push(vec![1; 240]);
-    samples.push(zstd::encode_all(TEXTS[3].1.as_bytes(), 1).unwrap());
+    samples.push(zstd::encode_all(TEXTS[4].1.as_bytes(), 1).unwrap());
     let mut random = Random::new(7);
     let mut good = 0u64;
     for _ in FuzzRounds::at_least(3000) {

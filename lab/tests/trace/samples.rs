@@ -7,9 +7,10 @@ macro_rules! texts {
 }
 
 /// Name of the format and text.
-pub const TEXTS: [(&str, &str); 20] = texts![
+pub const TEXTS: [(&str, &str); 21] = texts![
     "fio",
     "android-ext4",
+    "ext4",
     "tracefs",
     "strace",
     "mobigen",

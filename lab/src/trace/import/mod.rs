@@ -7,16 +7,18 @@
 //!                                              truncation noted        in a window, repeats
 //! ```
 //!
-//! Promises: constant memory, whatever the length of the input (MobiGen's scripts alone are held,
-//! since they are grouped by thread); bad lines are counted and the first are kept with their
-//! numbers; what was cut short is imported as far as it is whole, and the report says so; no input
-//! makes an importer panic. A new format is a file and a line of [`FORMATS`].
+//! Promises: constant memory, whatever the length of the input (held are MobiGen's scripts, since
+//! they are grouped by thread, and the list of files before ext4's events); bad lines are counted
+//! and the first are kept with their numbers; what was cut short is imported as far as it is whole,
+//! and the report says so; no input makes an importer panic. A new format is a file and a line of
+//! [`FORMATS`].
 //!
 //! Tested in `lab/tests/trace/import.rs`, with small inputs written for it, and fuzzed there.
 
 mod blkparse;
 mod blktrace;
 mod columns;
+mod ext4;
 mod fio;
 mod ftrace;
 mod input;

@@ -3,8 +3,8 @@
 
 use super::{Format, Reader, Sample};
 use super::{
-    blkparse, blktrace, columns, fio, ftrace, layouts, lirs, mobigen, oracle, strace, tracefs,
-    vscsi,
+    blkparse, blktrace, columns, ext4, fio, ftrace, layouts, lirs, mobigen, oracle, strace,
+    tracefs, vscsi,
 };
 use crate::trace::model::TraceKind::{Block, Page, Syscall};
 
@@ -46,7 +46,7 @@ pub(super) static GENERIC: Format = Format {
 };
 
 /// Every format, in the order in which they are tried.
-pub static FORMATS: [Format; 23] = [
+pub static FORMATS: [Format; 24] = [
     Format {
         name: "blktrace",
         about: "blktrace's binary stream of one processor, or merged by blkparse -d",
@@ -63,6 +63,7 @@ pub static FORMATS: [Format; 23] = [
     },
     lines!(Syscall, "fio", "fio's iolog, version 2 or 3", fio),
     lines!(Syscall, "android-ext4", "ftrace logs of a phone's file operations", ftrace),
+    lines!(Syscall, "ext4", "events of the kernel's ext4, as `advise DIR` records them", ext4),
     lines!(Block, "tracefs", "block events of the kernel's trace", tracefs),
     lines!(Syscall, "strace", "strace -f -ttt -y, best with -T", strace),
     lines!(Syscall, "mobigen", "scripts of MobiGen", mobigen),

@@ -1,6 +1,7 @@
 //! The command line of `syncline-lab bench`. Each workload has only the options that it reads.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -271,17 +272,25 @@ pub struct BenchReplay {
     pub json: Option<PathBuf>,
 }
 
-/// Say which mount options suit a program on a device.
+/// Say which mount options suit a program, or those of a directory, on a device.
 ///
-/// Replays traces of its system calls under every combination of sync mode, log format,
+/// Replays traces of their system calls under every combination of sync mode, log format,
 /// mtime_update=seen, relaxed=* and write buffer, in virtual time. For each promise that brings
 /// something it prints the fastest: what a power cut keeps, time, latency, wear, and the risks.
 /// First come the options without a risk, with a line for fstab.
 #[derive(Debug, Args)]
 pub struct Advise {
     /// Traces of system calls in any format that `syncline-lab trace` reads; their times are added.
-    #[arg(required = true, value_name = "TRACE")]
+    /// Or a directory on ext4 of the kernel, or the device of one: what every program does to files
+    /// below it is recorded first (root).
+    #[arg(required = true, value_name = "TRACE|DIR|DEVICE")]
     pub traces: Vec<PathBuf>,
+    /// Record for this time, or until Ctrl-C: 90s, 10m, 1h, 1d [default: 1h].
+    #[arg(long = "for", value_name = "TIME", value_parser = super::duration)]
+    pub time: Option<Duration>,
+    /// Keep the recording as this trace.
+    #[arg(long, value_name = "FILE")]
+    pub keep: Option<PathBuf>,
     /// Times a day that the traces happen: print how long the device lasts.
     #[arg(long, value_name = "N")]
     pub per_day: Option<f64>,

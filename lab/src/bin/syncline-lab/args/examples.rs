@@ -6,6 +6,7 @@ pub const EXAMPLES: crate::help::Examples = &[
         "advise",
         &[
             ["syncline-lab advise app.calls.trace", "mount options for a program on an eMMC"],
+            ["syncline-lab advise /var/lib --for 1h", "for what programs do there; as root"],
             [
                 "syncline-lab advise app.calls.trace --device ./card.toml --per-day 20",
                 "on a card that `probe --fit` measured, with its lifetime",

@@ -1,18 +1,29 @@
-//! `advise`: the mount options that suit a program on a device.
+//! `advise`: the mount options that suit a program on a device, or those that work in a directory.
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use syncline_cli::error::{Failure, Result};
-use syncline_cli::format;
+use syncline_cli::format::{self, Staged};
 use syncline_lab::experiments::{Advice, Advise as Request, Trial, advice_document, span};
 
 use super::bench::request;
+use super::trace::files;
 use crate::args::Advise;
 use crate::progress::Terminal;
+
+/// Time that is recorded without `--for`.
+const RECORDED: Duration = Duration::from_hours(1);
 
 /// Runs every combination on each device, then prints.
 pub(crate) fn run(args: &Advise) -> Result<()> {
     format::check_outputs(&[args.json.as_deref()])?;
+    let recording = recorded(args)?;
     let mut bench = request(Vec::new(), &args.device);
-    bench.trace.clone_from(&args.traces);
+    bench.trace = match &recording {
+        Some(recording) => vec![recording.trace.clone()],
+        None => args.traces.clone(),
+    };
     bench.contents.clone_from(&args.contents);
     bench.gap_max = args.gap_max;
     let mut all = Vec::new();
@@ -23,11 +34,50 @@ pub(crate) fn run(args: &Advise) -> Result<()> {
     }
     let made: u64 = all.iter().map(|advice| advice.calls).sum();
     if made == 0 {
-        return Err(Failure::Failed("none of the calls could be made; give another trace".into()));
+        let text = match recording {
+            Some(_) => "no program wrote to a file there; record for a longer time with --for",
+            None => "none of the calls could be made; give another trace",
+        };
+        return Err(Failure::Failed(text.to_owned()));
     }
     let text = || all.iter().map(page).collect::<Vec<String>>().join("\n");
     let document = || format::document(&advice_document(&all, &args.traces));
     format::show(&text, &document, args.json.as_deref())
+}
+
+/// A recording of a directory, removed at the end if it is not kept.
+struct Recording {
+    trace: PathBuf,
+    _dir: Option<tempfile::TempDir>,
+}
+
+/// Records if a directory or device is named.
+fn recorded(args: &Advise) -> Result<Option<Recording>> {
+    let place = args.traces.iter().find(|path| files::is_place(path));
+    let Some(place) = place else {
+        return match args.time.is_some() || args.keep.is_some() {
+            true => Err(Failure::Usage("--for and --keep are of a directory; name one".to_owned())),
+            false => Ok(None),
+        };
+    };
+    if args.traces.len() > 1 {
+        let text =
+            format!("{}: a directory is recorded alone; leave the traces out", place.display());
+        return Err(Failure::Usage(text));
+    }
+    let (trace, dir) = match &args.keep {
+        Some(path) => (path.clone(), None),
+        None => {
+            let failed = |err: std::io::Error| Failure::host(&std::env::temp_dir(), &err);
+            // A new one that nobody else can have prepared: this runs as root.
+            let dir = tempfile::Builder::new().prefix("syncline-").tempdir().map_err(failed)?;
+            (dir.path().join("recording"), Some(dir))
+        }
+    };
+    let staged = Staged::private(&trace)?;
+    files::record(place, args.time.unwrap_or(RECORDED), &staged.file(&trace)?)?;
+    staged.commit(&trace)?;
+    Ok(Some(Recording { trace, _dir: dir }))
 }
 
 /// One page: what each promise costs, and what to write into fstab.

@@ -3,6 +3,7 @@
 //! Each command has a file. Output files are complete or not there, also after Ctrl-C.
 
 mod export;
+pub(crate) mod files;
 mod hot;
 mod import;
 mod join;
