@@ -90,7 +90,7 @@ mod tests {
         set(dir.path(), 0o755);
         assert_eq!(is_roots(&program), geteuid().is_root());
 
-        // Whoever may exchange a link, of a file or of a directory, chooses the program.
+        // A user who may exchange a link, of a file or of a directory, chooses the program.
         let (link, dirs) = (dir.path().join("link"), dir.path().join("dirs"));
         std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
         std::os::unix::fs::symlink("/bin/", &dirs).unwrap();

@@ -22,7 +22,7 @@ use crate::tracefs::{Instance, kernel_filter};
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::{complain, interrupt};
 
-/// Events that are recorded; those of the first line are in every kernel.
+/// Events that are recorded; the first one is in every kernel.
 const EVENTS: [&str; 9] = [
     "ext4_sync_file_enter",
     "ext4_da_write_end",
