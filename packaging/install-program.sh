@@ -17,8 +17,9 @@ program() { # NAME
     "$build/$1" completions zsh >"$root/share/zsh/vendor-completions/_$1"
 }
 
-# A systemd unit, which names the program by its full path.
-unit() { # FILE
-    put 644 "$1" "lib/systemd/system/$(basename "$1")"
-    sed -i "s|/usr/bin/syncline|$prefix/bin/syncline|" "$root/lib/systemd/system/$(basename "$1")"
+# A systemd unit, which names the program by its full path; of the system, or of each user.
+unit() { # FILE [user]
+    to=lib/systemd/${2:-system}/$(basename "$1")
+    put 644 "$1" "$to"
+    sed -i "s|/usr/bin/syncline|$prefix/bin/syncline|g" "$root/$to"
 }

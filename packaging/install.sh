@@ -20,9 +20,11 @@ mkdir -p "$root/share/man/man8"
 echo '.so man1/syncline-mount.1' >"$root/share/man/man8/mount.fuse.syncline.8"
 echo '.so man1/syncline-umount.1' >"$root/share/man/man8/umount.fuse.syncline.8"
 
-for name in mount buffer; do
-    unit "$here/systemd/syncline-$name@.service"
+for name in syncline-mount@.service syncline-buffer@.service syncline@.service syncline.socket; do
+    unit "$here/systemd/$name"
 done
+unit "$here/systemd/user/syncline-card@.service" user
+put 644 "$here/systemd/user-login.conf" "lib/systemd/system/user@.service.d/50-syncline.conf"
 put 644 "$here/udev/70-syncline.rules" lib/udev/rules.d/70-syncline.rules
 
 for doc in README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/figures/gain.svg \

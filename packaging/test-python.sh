@@ -40,4 +40,4 @@ else
 fi
 export SYNCLINE_LAB
 cd "$package"
-"../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider tests
+"../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=none tests

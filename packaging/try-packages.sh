@@ -29,6 +29,7 @@ man_pages=$(find /usr/share/man -name 'syncline*.1.gz' | wc -l)
 [ "$man_pages" -gt 20 ] || [ ! -d /usr/share/man/man1 ] # minimal systems keep no pages
 [ -f /usr/share/bash-completion/completions/syncline ]
 [ -f /usr/lib/systemd/system/syncline-mount@.service ]
+[ -f /usr/lib/systemd/system/syncline.socket ]
 [ -f /usr/lib/udev/rules.d/70-syncline.rules ]
 
 # A user without privileges: images, the simulated device, chosen files unsynced.

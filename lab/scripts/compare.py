@@ -43,7 +43,8 @@ SPARE_PERCENT = 11
 WITHIN = 0.05
 # Names in ours and in libCacheSim.
 POLICIES = {"lru": "LRU", "clock": "Clock", "sieve": "Sieve", "min": "Belady", "2q": "TwoQ", "arc": "ARC", "s3-fifo": "S3FIFO"}
-PAGES = [16, 64, 128, 256, 512, 1024, 2048, 8192]
+# libCacheSim's S3-FIFO of fewer than 20 pages takes in nothing new.
+PAGES = [32, 64, 128, 256, 512, 1024, 2048, 8192]
 FEMU = ["hw/femu/bbssd/ftl.c", "hw/femu/bbssd/ftl.h", "hw/femu/lib/pqueue.c", "hw/femu/inc/pqueue.h"]
 BAST_LOG_BLOCKS = 16
 BAST_UNCOUNTED, BAST_COUNTED = 20_000, 100_000
@@ -277,7 +278,8 @@ def libcachesim(args):
             assert exported.stat().st_size == 24 * accesses, "the export has other accesses"
             misses = {(one["policy"], one["pages"]): one["misses"] for one in found["runs"]}
             for policy, name in POLICIES.items():
-                for count in pages:
+                # Above all pages of the trace there is one size.
+                for count in (count for count in pages if (policy, count) in misses):
                     reader = library.TraceReader(str(exported), library.TraceType.ORACLE_GENERAL_TRACE, settings)
                     there = round(getattr(library, name)(count).process_trace(reader)[0] * accesses)
                     here = misses[policy, count]

@@ -22,6 +22,9 @@
     guest.py casefold SYNCLINE
         a directory that folds case, changed by Syncline through FUSE, then by Debian's kernels, then by Syncline: each finds the other's
         names in other spellings; e2fsck and `check` find nothing
+    guest.py lives SYNCLINE [--kernel PACKAGE]
+        a mount on scsi_debug, which counts writes by group, and on qemu's NVMe with data placement (qemu 9, Linux 6.16; left out on
+        older ones), whose commands the kernel traces: every lifetime that the mount knows reaches the device as a group or a stream
 
 For other scripts:
 
@@ -236,13 +239,15 @@ class Guest:
     # there and not work.
     accelerators = [["-accel", "kvm", "-cpu", "host"], ["-accel", "tcg"]]
 
-    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None, network=False, packages=KERNELS):
-        """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time. `network`: 10.0.2.2 is this machine's loopback interface."""
+    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None, network=False, packages=KERNELS,
+                 devices=()):
+        """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time. `network`: 10.0.2.2 is this machine's loopback interface.
+        `devices`: more of qemu's options."""
         if shutil.which("qemu-system-x86_64") is None:
             raise Missing("needs qemu-system-x86_64; install qemu-system-x86")
         os.makedirs(cache, exist_ok=True)
         root = kernel(cache, packages)
-        self.network = network
+        self.network, self.devices = network, devices
         self.scratch = tempfile.mkdtemp(prefix="guest-")
         self.process = None
         try:
@@ -273,6 +278,7 @@ class Guest:
                    "-display", "none", "-kernel", images(root)[0],
                    "-initrd", os.path.join(self.scratch, "initramfs"), "-append", "console=ttyS0 panic=-1 quiet no_timer_check",
                    "-serial", "file:" + os.path.join(self.scratch, "console"), "-serial", "stdio"]
+        command += self.devices
         if self.network:
             command += ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]
         if disk is not None:
@@ -949,6 +955,63 @@ def casefold(args):
             print(f"Linux {release}: {len(left)} names found by both in other spellings, the image is clean")
 
 
+# A database, journals and other files, each synced: each is written in its place at the end, and the log before.
+LIVES_WORK = ("for round in $(seq 20); do"
+              " dd if=/dev/urandom of=/mnt/a.db bs=4k count=8 seek=$((round * 8)) conv=notrunc,fsync;"
+              " dd if=/dev/urandom of=/mnt/b$round.db-journal bs=4k count=8 conv=fsync;"
+              " dd if=/dev/urandom of=/mnt/photo$round bs=64k count=4 conv=fsync; done")
+LIVES = ["none", "short", "medium", "long", "extreme"]
+GROUPS = "/sys/bus/pseudo/drivers/scsi_debug/group_number_stats"
+TRACING = "/sys/kernel/tracing"
+
+
+def scsi_groups(inside):
+    """Writes by lifetime, as scsi_debug counts their groups."""
+    inside.sh("rmmod scsi_debug; insmod /modules/scsi_debug.ko dev_size_mb=256 && until [ -b /dev/sda ]; do usleep 50000; done")
+    lives_worked(inside, "/dev/sda", f"echo 0 > {GROUPS}")
+    counts = dict(map(int, line.split()[:2]) for line in inside.sh(f"cat {GROUPS}").splitlines())
+    # Group 1 is the hint for "none", which nobody gives.
+    return [counts.get(group, 0) for group in (0, 2, 3, 4, 5)]
+
+
+def nvme_streams(inside):
+    """Writes by lifetime, by the placement handle in the commands that the kernel sends."""
+    event = f"{TRACING}/events/nvme/nvme_setup_cmd/enable"
+    inside.sh(f"mount -t tracefs tracefs {TRACING}; until [ -b /dev/nvme0n1 ]; do usleep 50000; done; cat /sys/block/nvme0n1/queue/max_write_streams")
+    lives_worked(inside, "/dev/nvme0n1", f"echo 8192 > {TRACING}/buffer_size_kb; echo 1 > {event}")
+    # Data placement is directive 2; its handle, from 0 on, is the upper half of the word that has hints of datasets, too.
+    sent = re.findall(r"nvme_cmd_write .*?ctrl=0x([0-9a-f]+), dsmgmt=(\d+)", inside.sh(f"cat {TRACING}/trace"))
+    streams = [(int(word) >> 16) + 1 if int(control, 16) >> 4 & 15 == 2 else 0 for control, word in sent]
+    return [streams.count(stream) for stream in range(len(LIVES))]
+
+
+def lives_worked(inside, node, begin):
+    inside.sh(f"syncline mkfs --force {node} > /tmp/made && syncline mount {node} /mnt")
+    inside.sh(f"{begin}; {LIVES_WORK} 2>/tmp/dd")
+    inside.sh("syncline umount /mnt")
+
+
+def lives(args):
+    packages = [args.kernel] if args.kernel else KERNELS
+    with tempfile.NamedTemporaryFile() as disk:
+        disk.truncate(512 << 20)
+        placing = ["-device", "nvme-subsys,id=placing,fdp=on,fdp.runs=8M,fdp.nrg=1,fdp.nruh=5", "-device", "nvme,serial=lives,subsys=placing",
+                   "-drive", f"file={disk.name},format=raw,if=none,id=placed", "-device", "nvme-ns,drive=placed,fdp.ruhs=0-4"]
+        for name, counted, modules, devices in [("scsi_debug", scsi_groups, ["sd_mod", "scsi_debug"], []), ("nvme", nvme_streams, ["nvme"], placing)]:
+            try:
+                with Guest(cache_of(args.syncline), [args.syncline], ["fuse", *modules], packages=packages, devices=devices) as inside:
+                    release = inside.sh("uname -r").strip()
+                    if name == "nvme" and inside.run("grep -qv '^0' /sys/block/nvme*/queue/max_write_streams")[0] != 0:
+                        raise Missing(f"Linux {release} has no write streams")
+                    writes = counted(inside)
+            except Missing as missing:
+                print(f"{name}: left out: {missing}")
+                continue
+            print(f"Linux {release}, {name}: writes {', '.join(f'{life} {count}' for life, count in zip(LIVES, writes))}")
+            if not all(writes[1:]):
+                raise Failed(f"{name}: a lifetime does not reach the device")
+
+
 def main():
     top = common.parser(__doc__)
     kinds = top.add_subparsers(dest="what", required=True)
@@ -975,8 +1038,9 @@ def main():
     found.add_argument("--only", nargs="+", choices=[name for name, _ in STACKS])
     kind("takeover")
     kind("casefold")
+    kind("lives").add_argument("--kernel")
     args = top.parse_args()
-    return {"blocks": blocks, "nfs": nfs, "peers": peers, "takeover": takeover, "casefold": casefold}[args.what](args)
+    return {"blocks": blocks, "nfs": nfs, "peers": peers, "takeover": takeover, "casefold": casefold, "lives": lives}[args.what](args)
 
 
 if __name__ == "__main__":

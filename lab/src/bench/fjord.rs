@@ -14,6 +14,8 @@
 //! Promises: runs repeat exactly from their seed; the native configuration has no buffer and the
 //! same flash. Tested in `lab/tests/bench/runs.rs`.
 
+#[cfg(not(target_family = "wasm"))]
+mod day;
 mod report;
 
 use std::sync::Arc;
@@ -28,14 +30,20 @@ use syncline_device::{
     BlockDevice, DeviceError, Durability, Geometry, Kind, MemoryDevice, Op, Request,
 };
 use syncline_fs::MountOptions;
-use syncline_nand::Profile;
-use syncline_sqlite::seed_sqlite;
+use syncline_nand::{Counters, Profile};
+use syncline_sqlite::{AppBytes, seed_sqlite};
 
+#[cfg(not(target_family = "wasm"))]
+pub use day::{AtRisk, DAY_CONFIGS, DayConfig, DayRun, day_table};
+#[cfg(not(target_family = "wasm"))]
+pub use report::days_json;
+#[cfg(not(target_family = "wasm"))]
+use report::written_mb;
 pub use report::{FJORD_SCHEMA, fjord_json, fjord_table};
 
 use crate::bench::image::Image;
 use crate::bench::metrics::Metrics;
-use crate::bench::runner::{Stack, since, steps};
+use crate::bench::runner::{Mark, Stack, since, steps};
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Parameters};
 use crate::error::Result;
@@ -86,6 +94,8 @@ const RELAXED: FjordConfig = FjordConfig { relaxed_fsync: true, relaxed_data: tr
 const RELAXED_BOTH: FjordConfig =
     FjordConfig { name: "relaxed-both", ram: true, log: Ring::Long, ..RELAXED };
 
+const FSYNC_CONTROL: FjordConfig =
+    FjordConfig { name: "fsync-control", relaxed_fsync: true, ..NATIVE };
 const BUFFERING: FjordConfig = FjordConfig { name: "buffering", relaxed_data: true, ..BOTH };
 
 /// Buffering that never takes a pause of the application for idle time.
@@ -100,7 +110,7 @@ pub const FJORD_CONFIGS: [FjordConfig; 11] = [
     BOTH,
     FjordConfig { name: "relaxed-ram", ram: true, ..RELAXED },
     RELAXED_BOTH,
-    FjordConfig { name: "fsync-control", relaxed_fsync: true, ..NATIVE },
+    FSYNC_CONTROL,
     BUFFERING,
     FjordConfig { name: "log-steady", log: Ring::Short, ..LOG },
     FjordConfig { name: "both-steady", log: Ring::Short, ..BOTH },
@@ -125,6 +135,8 @@ pub struct FjordPart {
     pub metrics: Metrics,
     /// Energy, where the profile has it.
     pub joules: Option<f64>,
+    /// Requests after three seconds or more without one.
+    pub wakeups: u64,
 }
 
 /// One application in one configuration.
@@ -150,6 +162,20 @@ pub struct FjordRun {
     pub to_the_end: FjordPart,
     /// Counters of the buffer, where there is one, to the end.
     pub buffer: Option<Status>,
+}
+
+/// Begin of what is measured.
+struct Begin {
+    mark: Mark,
+    counters: Counters,
+    app: Option<AppBytes>,
+}
+
+impl Begin {
+    fn of(stack: &Stack, target: &VolumeTarget) -> Begin {
+        let (mark, app) = (stack.mark(), target.app_bytes());
+        Begin { mark, counters: stack.nand.counters(), app }
+    }
 }
 
 /// Marks what files contain as relaxed: the buffering of the paper without its fsync control.
@@ -226,25 +252,11 @@ impl<'a> Fjord<'a> {
         target.fs().always_fsync(self.parameters.sqlite_fsync);
         workload.open(&target)?;
         target.sync_all()?;
-        let (mark, app) = (stack.mark(), target.app_bytes());
-        let before = stack.nand.counters();
+        let begin = Begin::of(stack, &target);
         let mut timer = Timer::default();
         let limits = entry.limits(self.parameters)?;
         let done = steps(&mut *workload, &target, limits, &mut timer, observer)?;
-        let part = |target_app| {
-            let (device, duration_ns) = stack.since(&mark);
-            let moved = since(target_app, app);
-            let calls = moved.map_or(0, |moved| moved.calls);
-            let busy_ns = duration_ns.saturating_sub(calls * self.syscall_ns());
-            let joules = self.profile.energy.as_ref().map(|energy| {
-                let counters = stack.nand.counters().since(&before);
-                energy.joules(&counters, self.profile.geometry.dies(), busy_ns as f64 / 1e9)
-            });
-            FjordPart {
-                metrics: Metrics::new(done.count, duration_ns, &timer, moved, Some(device)),
-                joules,
-            }
-        };
+        let part = |app| self.part(stack, &begin, app, (done.count, &timer), 0);
         let run = part(target.app_bytes());
         workload.close(&target)?;
         let app_to_the_end = target.app_bytes();
@@ -263,6 +275,30 @@ impl<'a> Fjord<'a> {
             to_the_end,
             buffer: buffer.map(|buffer| buffer.status()),
         })
+    }
+
+    /// The figures since `begin`, of which nothing was done for `idle_ns`.
+    fn part(
+        &self,
+        stack: &Stack,
+        begin: &Begin,
+        app: Option<AppBytes>,
+        (count, timer): (u64, &Timer),
+        idle_ns: u64,
+    ) -> FjordPart {
+        let (device, duration_ns) = stack.since(&begin.mark);
+        let moved = since(app, begin.app);
+        let calls = moved.map_or(0, |moved| moved.calls);
+        let busy_ns = duration_ns.saturating_sub(idle_ns + calls * self.syscall_ns());
+        let counters = stack.nand.counters().since(&begin.counters);
+        let joules = self.profile.energy.as_ref().map(|energy| {
+            energy.joules(&counters, self.profile.geometry.dies(), busy_ns as f64 / 1e9)
+        });
+        FjordPart {
+            metrics: Metrics::new(count, duration_ns, timer, moved, Some(device)),
+            joules,
+            wakeups: counters.wakeups,
+        }
     }
 
     fn syscall_ns(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Benchmarks: workloads, targets to run them on, a runner, and the papers' figures beside ours.
 //!
 //! ```text
-//!   WORKLOADS (sqlite, fileio, create, mixed), APPLICATIONS (fjord)
+//!   WORKLOADS (sqlite, fileio, create, sparse, mixed), APPLICATIONS (fjord)
 //!        |  Target: the same code runs on a volume of this process or on a mounted directory
 //!        v
 //!   VolumeTarget ── sqlite ── Volume                     DirectoryTarget ── std::fs, SQLite's VFS
@@ -60,6 +60,8 @@ pub use applications::{
 pub use calls::{Call, Waits, waits};
 #[cfg(not(target_family = "wasm"))]
 pub use directory::DirectoryRun;
+#[cfg(not(target_family = "wasm"))]
+pub use fjord::{AtRisk, DAY_CONFIGS, DayConfig, DayRun, day_table, days_json};
 pub use fjord::{
     BUFFERING_BUSY, FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring,
     fjord_json, fjord_table,

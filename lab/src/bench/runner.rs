@@ -37,7 +37,7 @@ use crate::error::Result;
 
 const LOG_ID: LogId = *b"syncline-bench-0";
 /// Pieces of work of a buffer for one visit while the device is idle.
-const TICKS_MAX: u32 = 64;
+pub(crate) const TICKS_MAX: u32 = 64;
 
 /// A run on a simulated device.
 pub struct Simulation<'a> {

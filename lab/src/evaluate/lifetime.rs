@@ -29,6 +29,8 @@ pub struct WearReplay {
     start_ns: u64,
     /// When its last request was done or sent.
     end_ns: u64,
+    /// Time with a request under way.
+    busy_ns: u64,
     processes: Shares,
     files: Shares,
     origins: Origins,
@@ -168,6 +170,7 @@ impl WearReplay {
             before,
             start_ns: 0,
             end_ns: 0,
+            busy_ns: 0,
             processes: Shares::default(),
             files: Shares::default(),
             origins: Origins::default(),
@@ -198,6 +201,14 @@ impl WearReplay {
     /// When the last request was done, nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
+    }
+
+    /// Joules of the trace, if the profile has energy figures; see
+    /// [`EnergyParameters::joules`](syncline_nand::EnergyParameters::joules).
+    pub fn joules(&self, profile: &Profile) -> Option<f64> {
+        let energy = profile.energy.as_ref()?;
+        let busy_s = self.busy_ns as f64 / 1e9;
+        Some(energy.joules(&self.device.counters(), profile.geometry.dies(), busy_s))
     }
 
     /// Costs by process.
@@ -248,6 +259,7 @@ impl WearReplay {
             Op::Discard => device.discard(done_ns, offset, len),
             _ => done_ns,
         };
+        self.busy_ns += done_ns.saturating_sub(self.end_ns.max(now_ns));
         self.end_ns = self.end_ns.max(done_ns);
         let c = self.device.counters().since(&before);
         let cost = (c.written_bytes, c.programmed_bytes);

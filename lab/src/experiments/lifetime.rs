@@ -334,6 +334,7 @@ impl LifetimeResult {
             "rated_cycles": self.spread.cycles, "duration_s": replay.end_ns() as f64 / 1e9,
             "written_bytes": c.written_bytes, "programmed_bytes": c.programmed_bytes,
             "write_amplification": c.write_amplification(), "erases": c.erases,
+            "wakeups": c.wakeups, "joules": replay.joules(&self.profile),
             "erases_per_block": self.spread.json(&self.wear),
             "slc": self.slc.as_ref().map(|slc| json!({
                 "erases_per_block_mean": slc.erases_mean,

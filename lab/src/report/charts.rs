@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 const MODES: [(&str, &str); 4] =
     [("ordered", "#0072b2"), ("eager", "#d55e00"), ("periodic", "#009e73"), ("packed", "#cc79a7")];
 
+/// A published value and ours, by the first word of a series' name: the colours of a strip.
+const SIDES: [(&str, &str); 2] = [("paper", MODES[0].1), ("here", MODES[1].1)];
+
 /// Colours of other series.
 const COLOURS: [&str; 6] = ["#56b4e9", "#e69f00", "#c51b7d", "#8c510a", "#cd5c5c", "#9e0142"];
 
@@ -116,7 +119,7 @@ impl Chart {
         let series: Vec<Value> = (self.series.iter().enumerate())
             .map(|(at, name)| {
                 let first = name.split([' ', ',']).next();
-                let mode = MODES.iter().find(|(mode, _)| Some(*mode) == first);
+                let mode = MODES.iter().chain(&SIDES).find(|(mode, _)| Some(*mode) == first);
                 let other = (COLOURS[at % COLOURS.len()], at / COLOURS.len());
                 let (colour, pattern) = mode.map_or(other, |(_, colour)| (*colour, 0));
                 json!({

@@ -74,7 +74,9 @@
     // A name that is too long for its line goes on in the next.
     const width = narrow ? 150 : Math.min(460, 0.4 * box.clientWidth);
     const lines = Math.max(1, ...chart.groups.map((name) => Math.ceil((name.length * 8) / width)));
-    const row = Math.max(24, flat ? 13 * lines + 5 : 0);
+    // Labels of the bars of one group are one above the other.
+    const least = flat && chart.series.length > 1 && !chart.exclusive ? 28 : 24;
+    const row = Math.max(least, flat ? 13 * lines + 5 : 0);
     box.style.height = (flat ? 70 + row * (chart.exclusive ? chart.groups.length : rows) : 320) + 'px';
     const many = chart.groups.length > 12;
     const label = flat && { width, overflow: 'break', lineHeight: 13, interval: 0 };

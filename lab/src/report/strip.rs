@@ -62,6 +62,11 @@ impl Strip {
         Strip { low, high: if low == high { 1.0 } else { high }, log: false }
     }
 
+    /// True for a logarithmic scale.
+    pub fn is_log(&self) -> bool {
+        self.log
+    }
+
     /// Place of a value, per cent of the width.
     fn at(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.log { value.max(self.low).log10() } else { value };

@@ -184,8 +184,16 @@ pub struct Figure {
     /// Runs whose same metric is added to it.
     #[serde(default)]
     pub plus: Vec<String>,
+    /// Run whose same metric is taken off it.
+    pub less: Option<String>,
     /// Run whose same metric it is divided by.
     pub over: Option<String>,
+    /// Runs by whose greatest same metric it is divided.
+    #[serde(default)]
+    pub over_greatest: Vec<String>,
+    /// Runs by whose least same metric it is divided.
+    #[serde(default)]
+    pub over_least: Vec<String>,
     /// Metric of the same run that it is divided by.
     pub per: Option<String>,
     /// Factor from the metric's unit to the one shown.
@@ -278,7 +286,8 @@ fn check(paper: &Paper, row: &Row) -> Result<()> {
         }
     }
     for figure in &row.figures {
-        let names = figure.over.iter().chain(&figure.plus).chain([&figure.run]);
+        let others = figure.over.iter().chain(&figure.over_greatest).chain(&figure.over_least);
+        let names = others.chain(&figure.plus).chain(&figure.less).chain([&figure.run]);
         for name in names {
             if row.runs.iter().filter(|run| run.name == *name).count() != 1 {
                 return wrong(format!("figure `{}` names no run `{name}`", figure.name));
@@ -289,7 +298,10 @@ fn check(paper: &Paper, row: &Row) -> Result<()> {
         }
         // They stand in one table, on one axis.
         let table = |of: &Figure| (row.quantity_of(of).cloned(), of.unit.clone());
-        let kind = |of: &Figure| (of.form, of.over.is_some());
+        let divided = |of: &Figure| {
+            of.over.is_some() || !of.over_greatest.is_empty() || !of.over_least.is_empty()
+        };
+        let kind = |of: &Figure| (of.form, divided(of), of.less.is_some());
         let mixed = |of: &&Figure| table(of) == table(figure) && kind(of) != kind(figure);
         if let Some(other) = row.figures.iter().find(mixed) {
             let text = format!("`{}` and `{}` are of one quantity", figure.name, other.name);

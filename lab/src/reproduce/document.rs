@@ -172,6 +172,11 @@ impl Reproduced {
             let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
             text += &aligned(&rows, 2);
         }
+        self.notes(full).iter().fold(text, |text, note| text + note + "\n")
+    }
+
+    /// The note, and each cause of a difference once.
+    pub(crate) fn notes(&self, full: bool) -> Vec<String> {
         let mut notes = vec![self.note()];
         let mut add = |note: String| {
             if !notes.contains(&note) {
@@ -186,7 +191,8 @@ impl Reproduced {
                 add(format!("Short form: {}", compared.length));
             }
         }
-        notes.iter().filter(|note| !note.is_empty()).fold(text, |text, note| text + note + "\n")
+        notes.retain(|note| !note.is_empty());
+        notes
     }
 }
 

@@ -5,15 +5,16 @@
 //!   paper
 //!     row | row        figure | paper | here | o---|---   a strip for each pair, on the scale in
 //!     row | row                                           the head of its table
+//!       a plot of each figure of the paper, ours beside its values
 //!       plots of what reached the device
 //! ```
 //!
-//! A table has the figures of one quantity and unit. Tested here and, in a browser, in
+//! A table or plot has the figures of one quantity and unit. Tested here and, in a browser, in
 //! `lab/tests/reproduce`.
 
 use std::fmt::Write;
 
-use crate::report::{About, Page, Strip, escape};
+use crate::report::{About, Chart, Layout, Page, Strip, escape};
 
 use crate::reproduce::catalog::Catalog;
 use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced, SHORT, Verdict};
@@ -42,7 +43,7 @@ pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
         page.heading(&paper.title);
         page.html("<div class=\"columns\">\n");
         for row in rows {
-            section(&mut page, row);
+            section(&mut page, row, document.full);
         }
         page.html("</div>\n");
     }
@@ -125,7 +126,7 @@ fn groups(row: &Reproduced) -> Vec<Vec<&Compared>> {
     groups
 }
 
-fn section(page: &mut Page, row: &Reproduced) {
+fn section(page: &mut Page, row: &Reproduced, full: bool) {
     let groups = groups(row);
     let wide = row.figures.len() > FIGURES_MAX;
     let class = if wide { " class=\"wide\"" } else { "" };
@@ -141,18 +142,48 @@ fn section(page: &mut Page, row: &Reproduced) {
             page.html(&table(figures, &strip, group));
         }
     }
-    page.html("</div>\n<div class=\"plots\">\n");
+    page.html("</div>\n");
+    groups.iter().filter_map(|group| plot(row, group)).for_each(|chart| page.bars(&chart));
+    page.html("<div class=\"plots\">\n");
     for (name, measured) in &row.plots {
         page.html("<div>\n");
         let title = format!("write requests by address, {name}");
         page.sequence(&title, &measured.events, measured.events_lost);
         page.html("</div>\n");
     }
-    page.html(&format!(
-        "</div>\n<p class=\"note\"><code>{}</code></p>\n<p class=\"note\">{}</p>\n</section>\n",
-        escape(&row.command),
-        with_code(&row.note())
-    ));
+    page.html(&format!("</div>\n<p class=\"note\"><code>{}</code></p>\n", escape(&row.command)));
+    for note in row.notes(full) {
+        page.html(&format!("<p class=\"note\">{}</p>\n", with_code(&note)));
+    }
+    page.html("</section>\n");
+}
+
+/// The values that a figure of the paper prints, and ours; nothing of a table or of one value.
+fn plot(row: &Reproduced, group: &[&Compared]) -> Option<Chart> {
+    let of = |one: &&Compared| Some((one.name.clone(), one.paper.bounds()?, one.ours?));
+    let printed: Vec<(String, [f64; 2], f64)> = group.iter().filter_map(of).collect();
+    if !row.place.contains("Figure") || printed.len() < 2 {
+        return None;
+    }
+    let (mut series, mut values) = (vec!["paper", "here"], Vec::new());
+    if printed.iter().any(|(_, [low, high], _)| low != high) {
+        series = vec!["paper", "paper, up to", "here"];
+    }
+    for (_, [low, high], ours) in &printed {
+        let high = if low == high { f64::NAN } else { *high };
+        values.push(if series.len() == 2 { vec![*low, *ours] } else { vec![*low, high, *ours] });
+    }
+    let all = printed.iter().flat_map(|(_, [low, high], ours)| [*low, *high, *ours]);
+    Some(Chart {
+        title: group[0].quantity.clone(),
+        unit: group[0].unit.clone(),
+        layout: Layout::Rows,
+        log: Strip::over(all).is_log(),
+        groups: printed.iter().map(|(name, ..)| name.clone()).collect(),
+        series: series.into_iter().map(str::to_owned).collect(),
+        values,
+        ..Chart::default()
+    })
 }
 
 /// Text with what stands between backquotes as code.
@@ -215,6 +246,21 @@ mod tests {
         }
     }
 
+    fn row(figures: Vec<Compared>) -> Reproduced {
+        Reproduced {
+            paper: "p".to_owned(),
+            name: "p/figure-1".to_owned(),
+            place: "Figure 1".to_owned(),
+            what: "<what>".to_owned(),
+            differs: String::new(),
+            command: "syncline-lab reproduce p/figure-1".to_owned(),
+            time: Default::default(),
+            why: String::new(),
+            figures,
+            plots: Vec::new(),
+        }
+    }
+
     #[test]
     fn values_agree_within_a_fifth() {
         let verdict = |unit, paper, ours| figure(unit, "q", paper, ours).verdict();
@@ -237,21 +283,10 @@ mod tests {
             Compared { ours: None, ..one("s", "Time", Published::None) },
             Compared { ours: None, ..one("%", "Gain", Published::One(8.0)) },
         ];
-        let row = Reproduced {
-            paper: "p".to_owned(),
-            name: "p/figure-1".to_owned(),
-            place: "Figure 1".to_owned(),
-            what: "<what>".to_owned(),
-            differs: String::new(),
-            command: "syncline-lab reproduce p/figure-1".to_owned(),
-            time: Default::default(),
-            why: String::new(),
-            figures: figures.to_vec(),
-            plots: Vec::new(),
-        };
+        let row = row(figures.to_vec());
         assert_eq!(groups(&row).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
         let mut page = Page::new("t");
-        section(&mut page, &row);
+        section(&mut page, &row, true);
         let html = page.finish(&About::default());
         for part in
             ["<section id=\"p/figure-1\">", "Figure 1: &lt;what&gt;", ">Gain, %<", ">Time, s<"]
@@ -259,8 +294,27 @@ mod tests {
             assert!(html.contains(part), "{part}: {html}");
         }
         assert_eq!(html.matches(">paper<").count(), 1, "no paper where it prints no value");
+        assert!(plot(&row, &groups(&row)[0]).is_none(), "one printed value");
         assert!(verdicts(&row).contains("<td>1</td>"), "{}", verdicts(&row));
         assert!(summary(&[row]).contains("Of 1 values that the papers print, 0 agree"));
+    }
+
+    #[test]
+    fn a_figure_of_the_paper_is_a_plot_of_its_values_and_ours() {
+        let figures = vec![
+            figure("%", "Gain", Published::One(107.0), 88.0),
+            figure("%", "Gain", Published::None, 5.0),
+            figure("%", "Gain", Published::Range([14.0, 28.0]), 7.0),
+        ];
+        let row = |place: &str| Reproduced { place: place.to_owned(), ..row(figures.clone()) };
+        let (figure, table) = (row("Figure 3, section 3"), row("Table 3, section 3"));
+        let chart = plot(&figure, &groups(&figure)[0]).unwrap();
+        assert_eq!(chart.groups, ["Gain 88", "Gain 7"]);
+        assert_eq!(chart.series, ["paper", "paper, up to", "here"]);
+        assert_eq!(chart.values[1], [14.0, 28.0, 7.0]);
+        let colour = |at: usize| chart.document()["series"][at]["colour"].clone();
+        assert_eq!((colour(0), colour(2)), ("#0072b2".into(), "#d55e00".into()));
+        assert!(plot(&table, &groups(&table)[0]).is_none());
     }
 
     /// The colour that a rule of the page's style sets, the last one if there are several.

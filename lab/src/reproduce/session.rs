@@ -277,7 +277,9 @@ impl Session {
         let done = replay.run(trace, observer)?;
         not_stopped(observer)?;
         let split = done.split;
+        let syncs = trace.records.iter().filter(|record| record.op.is_sync()).count().max(1);
         let measured = Measured::of(&done.run)
+            .with("ms_for_each_sync", done.run.metrics.duration_s * 1e3 / syncs as f64)
             .with("left_out_calls", done.skipped as f64)
             .with("split.sync_write_ratio", split.sync_ratio())
             .with("split.synced_file_ratio", split.of_syncs(split.synced_file_bytes))
@@ -385,6 +387,10 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
         let Some(more) = value(more, &figure.metric)? else { return Ok(None) };
         found += more;
     }
+    if let Some(less) = &figure.less {
+        let Some(less) = value(less, &figure.metric)? else { return Ok(None) };
+        found -= less;
+    }
     let mut divide = |by: Option<f64>| match by {
         Some(by) if by != 0.0 => {
             found /= by;
@@ -401,6 +407,18 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
         && !divide(value(over, &figure.metric)?)
     {
         return Ok(None);
+    }
+    let picks =
+        [(&figure.over_greatest, f64::max as fn(f64, f64) -> f64), (&figure.over_least, f64::min)];
+    for (others, pick) in picks {
+        if others.is_empty() {
+            continue;
+        }
+        let values = others.iter().map(|other| value(other, &figure.metric));
+        let values = values.collect::<Result<Option<Vec<f64>>>>()?;
+        if !divide(values.and_then(|values| values.into_iter().reduce(pick))) {
+            return Ok(None);
+        }
     }
     Ok(Some(figure.form.of(found * figure.scale)))
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use syncline_fs::MountOptions;
 use syncline_lab::bench::{
-    APPLICATIONS, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode, Parameters, Simulation,
-    Stack, WORKLOADS, find,
+    APPLICATIONS, DAY_CONFIGS, DayRun, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode,
+    Parameters, Simulation, Stack, WORKLOADS, find,
 };
 use syncline_lab::{Observer, Unobserved};
 use syncline_nand::Profile;
@@ -223,6 +223,50 @@ fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
         assert_eq!(rows, FJORD_CONFIGS.len(), "{shown}");
         assert!(shown.contains("paper: informed-storage"), "{shown}");
     }
+}
+
+/// A fifth of a day: what waits for a policy does not wait while the battery is low or the user is
+/// away, and no policy wakes the device more often than none.
+#[test]
+fn policies_of_a_day_shorten_the_time_at_risk_and_wake_nothing() {
+    let test = "policies_of_a_day_shorten_the_time_at_risk_and_wake_nothing";
+    let Some(image) = crate::common::image(test) else { return };
+    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    let parameters = Parameters { scale_percent: 20, ..Parameters::default() };
+    let bench = Fjord::new(&profile, image, &parameters, 32 << 20).unwrap();
+    let run = |sync: &str, config: &str, policies: &[&str]| -> DayRun {
+        let is = |day: &&syncline_lab::bench::DayConfig| {
+            (day.sync, day.stack.name, day.policies) == (sync, config, policies)
+        };
+        let day = DAY_CONFIGS.iter().find(is).unwrap();
+        let options = format!("sync={sync},writeback_preset=android");
+        bench.day(day, &MountOptions::parse(&options).unwrap(), &Unobserved).unwrap()
+    };
+    let both = |policies: &[&str]| run("ordered", "relaxed-both", policies);
+    let none = both(&[]);
+    assert_eq!(both(&[]), none, "it repeats");
+    let at = |day: &DayRun| day.at_risk.unwrap();
+    let (power, session, usual) =
+        (both(&["power"]), both(&["session"]), both(&["power", "session"]));
+    for day in [&power, &usual] {
+        assert!(at(day).low_s * 2 < at(&none).low_s, "{:?} {:?}", at(day), at(&none));
+    }
+    for day in [&session, &usual] {
+        assert!(at(day).away_s * 2 < at(&none).away_s, "{:?} {:?}", at(day), at(&none));
+    }
+    assert!(at(&session).low_s > at(&power).low_s && at(&power).away_s > at(&session).away_s);
+    for day in [&power, &session, &usual] {
+        assert!(day.run.wakeups <= none.run.wakeups, "{}: {}", day.policies, day.run.wakeups);
+    }
+    // The strict files of ext4 wait for their syncs, and for nothing afterwards.
+    let native = run("ordered", "native", &[]);
+    assert!(at(&native).day_s < at(&none).day_s, "{:?} {:?}", at(&native), at(&none));
+    assert_eq!(native.run.metrics.operations, none.run.metrics.operations);
+    let day_s = none.run.metrics.duration_s;
+    assert!((day_s / 17_280.0 - 1.0).abs() < 0.001, "{day_s}");
+    let joules = none.run.joules.unwrap();
+    assert!(joules > 0.0 && joules < 100.0, "pauses take no energy: {joules}");
+    assert!(run("eager", "native", &[]).at_risk.is_none());
 }
 
 /// A volume gives up clean pages and writes dirty ones file by file in ascending order, whatever

@@ -80,6 +80,33 @@ fn a_directory_is_measured_in_real_time() {
 }
 
 #[test]
+fn applications_run_in_each_sync_mode_and_are_summed() {
+    if !require("applications_run_in_each_sync_mode", &[Need::E2fsck]) {
+        return;
+    }
+    let modes = ["ordered", "eager", "packed", "periodic"];
+    let sync = modes.join(",");
+    let words = ["bench", "applications", "maps", "email", "--scale=5", "--size=256", "--json=-"];
+    let found = document(&done(&[&words[..], &["--sync", &sync]].concat()));
+    let all = |list: &str| found[list].as_array().unwrap().clone();
+    let totals = all("totals");
+    let named: Vec<&str> = totals.iter().map(|sum| sum["sync"].as_str().unwrap()).collect();
+    assert_eq!(named, modes);
+    for sum in &totals {
+        assert_eq!(sum["application"], "all");
+        let of = |value: &Value, metric: &str| value.pointer(metric).unwrap().as_f64().unwrap();
+        for metric in ["/run_s", "/storage_wait_s", "/counts/nand_page_programs", "/flushes"] {
+            let runs = all("runs");
+            let parts = runs.iter().filter(|run| run["sync"] == sum["sync"]);
+            let parts: f64 = parts.map(|run| of(run, metric)).sum();
+            assert!((of(sum, metric) - parts).abs() < 1e-9 * parts.max(1.0), "{metric}: {found:#}");
+        }
+    }
+    let pages = |at: usize| totals[at]["counts"]["nand_page_programs"].as_u64().unwrap();
+    assert!(pages(2) < pages(1), "packed records are smaller: {found:#}");
+}
+
+#[test]
 fn ctrl_c_reports_what_was_done() {
     if !require("ctrl_c_reports_what_was_done", &[Need::E2fsck]) {
         return;
@@ -250,6 +277,28 @@ fn fjord_is_told_in_words_and_on_a_page() {
     assert_eq!(html.matches("<figure").count(), 2, "time and bytes");
     let long = done(&[&common[..], &["--long"]].concat());
     assert_eq!(long.lines().filter(|line| line.starts_with("fjord/email")).count(), 19, "{long}");
+}
+
+#[test]
+fn a_day_is_compared_under_the_policies_of_a_mount() {
+    if !require("a_day_is_compared_under_the_policies_of_a_mount", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let page = dir.path().join("day.html");
+    let html = format!("--html={}", page.display());
+    let common = ["bench", "fjord", "day", "--scale=2", "--log-size=16M"];
+    let text = done(&[&common[..], &[&html]].concat());
+    assert!(text.contains("wake-ups") && text.contains("power,session"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("relaxed-both")).count(), 5, "{text}");
+    assert_eq!(std::fs::read_to_string(&page).unwrap().matches("<figure").count(), 2);
+    let document = document(&done(&[&common[..], &["--json=-"]].concat()));
+    let days = document["days"].as_array().expect("days");
+    assert!(days.iter().all(|day| day["run"]["wakeups"].as_u64() > Some(0)), "{document:#}");
+    for more in [&["email"][..], &["--operations=3"], &["--ordered"], &["--dir=/tmp"]] {
+        let ran = run(&[&common[..3], more].concat());
+        assert!(ran.code == 2 && ran.err.contains("give `day` alone"), "{more:?}: {ran:?}");
+    }
 }
 
 #[test]

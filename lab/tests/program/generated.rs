@@ -138,6 +138,6 @@ fn values_are_completed_and_workloads_listed() {
         assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{words:?}");
     }
     let list = done(&["bench", "--list"]);
-    assert!(list.contains("sqlite/insert ") && list.lines().count() == 14, "{list}");
+    assert!(list.contains("sqlite/insert ") && list.lines().count() == 15, "{list}");
     assert_eq!(support::run(&["bench", "--list", "sqlite"]).code, 2);
 }

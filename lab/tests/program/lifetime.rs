@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::support::{done, refused, scratch};
 use syncline_lab::trace::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind, TraceWriter};
+use syncline_nand::Profile;
 
 /// Sixteen writes of 1 MiB in order, one each 100 ms, and a flush.
 fn trace(kind: TraceKind) -> Vec<u8> {
@@ -26,6 +27,39 @@ fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
     let path = dir.join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_device_wakes_after_three_seconds_and_its_work_takes_energy() {
+    let dir = scratch();
+    let header = Header { kind: TraceKind::Block, source: "test".into() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let names = Names::default();
+    for (at, second) in [0, 2, 4, 10, 14].into_iter().enumerate() {
+        let record =
+            Record::new(second * 1_000_000_000, Op::Write).range((at as u64) << 20, 1 << 20);
+        writer.record(&names, &record).unwrap();
+    }
+    let path = save(dir.path(), "pauses.trace", &writer.finish(&names).unwrap());
+    let run = |device: &str| -> serde_json::Value {
+        let all =
+            ["lifetime", "--trace", &path, "--precondition", "0", "--json", "--device", device];
+        serde_json::from_str(&done(&all)).unwrap()
+    };
+    let only = |what: &str| run(&format!("nexus7-emmc:read_uj=0,program_uj=0,erase_uj=0,{what}"));
+    // A pause of two seconds is none, and one of six or four is one.
+    let programs = only("active_mw=0,program_uj=1000");
+    assert_eq!(programs["wakeups"], 2, "{programs:#}");
+    let page_bytes = Profile::by_name("nexus7-emmc").unwrap().geometry.page_bytes();
+    let pages = programs["programmed_bytes"].as_u64().unwrap() / page_bytes;
+    let joules = programs["joules"].as_f64().unwrap();
+    assert!((joules - pages as f64 / 1e3).abs() < 1e-9, "{programs:#}");
+    // A watt while it works: not in the pauses.
+    let busy_s = only("active_mw=1000")["joules"].as_f64().unwrap();
+    assert!((0.05..2.0).contains(&busy_s), "{busy_s}");
+    assert!(run("sd-2012")["joules"].is_null(), "a profile without energy");
+    let table = done(&["lifetime", "--trace", &path]);
+    assert!(table.contains("wake-ups") && table.contains("energy"), "{table}");
 }
 
 #[test]

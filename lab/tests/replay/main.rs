@@ -1,5 +1,6 @@
 //! Tests of replays: on a volume, in a directory, and of the traces that ship.
 
+mod advised;
 mod directory;
 mod logged;
 mod samples;

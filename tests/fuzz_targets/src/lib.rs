@@ -20,6 +20,7 @@ mod image;
 mod journal;
 mod operations;
 mod recorder;
+mod service;
 mod streams;
 mod tables;
 mod trace;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "operations", needs_image: true, feed: operations::feed },
     Target { name: "partitions", needs_image: false, feed: tables::feed_partitions },
     Target { name: "recorder", needs_image: false, feed: recorder::feed },
+    Target { name: "service", needs_image: false, feed: service::feed },
     Target { name: "trace", needs_image: false, feed: trace::feed },
     Target { name: "ublk", needs_image: false, feed: ublk::feed },
 ];

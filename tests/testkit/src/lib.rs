@@ -9,6 +9,7 @@
 //!   tree       operations on a tree, applied to any TreeSink
 //!   generate   gen_tree(), gen_changes(): seeded lists of operations
 //!   mounted    a FUSE mount that a child of the test serves
+//!   service    the program that mounts, for a service of mounts
 //!   program    a program of this repository, for tests of what starts it
 //!   browser    headless Chromium: what a page shows
 //!   verity     files with fs-verity, without the kernel
@@ -44,6 +45,7 @@ mod mounted;
 pub mod posix;
 mod program;
 mod rng;
+mod service;
 mod tree;
 mod uring;
 mod verity;
@@ -60,6 +62,7 @@ pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
 pub use mounted::{Mounted, TIMEOUT, unmounted};
 pub use program::program;
 pub use rng::{Random, fill};
+pub use service::{MountingProgram, memory};
 pub use tree::{TreeOp, TreeSink, apply};
 pub use uring::UringOffer;
 pub use verity::Seal;

@@ -146,7 +146,8 @@ fn nested(
 fn table_of_words(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let value = |word: &str| word.parse::<u64>().map_or_else(|_| Value::from(word), Value::from);
+    let number = |word: &str| serde_json::from_str(word).ok().filter(Value::is_number);
+    let value = |word: &str| number(word).unwrap_or_else(|| word.into());
     lines
         .map(|line| {
             let words = line.split_whitespace().map(value);
@@ -227,8 +228,8 @@ mod tests {
         let records = json.unwrap().records;
         assert_eq!(Value::Object(records[1].clone()), json!({"k": "two", "a": 2}));
         assert!(results(&text("'false'", "")).unwrap_err().contains("failed"));
-        let words = table_of_words("policy pages\nlru 16\n");
-        assert_eq!(words, [json!({"policy": "lru", "pages": 16})]);
+        let words = table_of_words("policy pages rate\nlru 16 2.50\n");
+        assert_eq!(words, [json!({"policy": "lru", "pages": 16, "rate": 2.5})]);
         let said = printed("running 1 test\ntest a ... {\"a\":1}\n{:?}\n{\"a\":2}\nok\n");
         assert_eq!(said, [json!({"a": 1}), json!({"a": 2})]);
     }

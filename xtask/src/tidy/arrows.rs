@@ -57,6 +57,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "buffer",
             "cache",
             "cli",
+            "control",
             "device",
             "export",
             "flashlite",

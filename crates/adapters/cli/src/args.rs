@@ -90,6 +90,7 @@ pub enum Serving {
     Top(Top),
     Preload(Preload),
     Isolate(Isolate),
+    Service(Service),
 }
 
 /// List directories of an image.

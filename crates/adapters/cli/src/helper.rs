@@ -21,12 +21,14 @@ pub(crate) fn arguments(given: impl IntoIterator<Item = OsString>) -> Option<Vec
     }
 }
 
-fn translate(given: &[OsString], command: &str) -> Option<Vec<OsString>> {
+/// The arguments of a helper as those of `command`.
+pub(crate) fn translate(given: &[OsString], command: &str) -> Option<Vec<OsString>> {
     let mut out: Vec<OsString> = vec!["syncline".into(), command.into()];
     let mut rest = given.iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.as_bytes() {
             b"-o" => out.extend(["-o".into(), rest.next().cloned().unwrap_or_default()]),
+            [b'-', b'o', list @ ..] => out.extend(["-o".into(), OsStr::from_bytes(list).into()]),
             b"-t" | b"-N" => drop(rest.next()),
             [b'-', letters @ ..] if !letters.is_empty() && !letters.starts_with(b"-") => {
                 if command == "mount" && letters.contains(&b'f') {
@@ -56,6 +58,7 @@ mod tests {
     fn calls_of_mount_and_umount() {
         let mount = "/sbin/mount.fuse.syncline /a /mnt -s -v -o rw,noatime -t fuse.syncline";
         assert_eq!(ask(mount).unwrap(), "syncline mount /a /mnt -o rw,noatime");
+        assert_eq!(ask("mount.syncline /a /mnt -oro").unwrap(), "syncline mount /a /mnt -o ro");
         assert_eq!(ask("mount.fuse.syncline /a /mnt -f"), None);
         assert_eq!(ask("/sbin/umount.fuse.syncline /mnt -nl").unwrap(), "syncline umount /mnt -l");
         assert_eq!(ask("syncline ls -l a:/").unwrap(), "syncline ls -l a:/");

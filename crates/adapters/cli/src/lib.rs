@@ -152,6 +152,7 @@ fn serve(command: args::Serving) -> Result<(), Failure> {
         Serving::Ctl(args) => cmd::ctl::run(&args.command),
         Serving::Top(args) => cmd::top::run(&args),
         Serving::Preload(args) => cmd::preload::run(&args),
+        Serving::Service(args) => cmd::service::run(&args),
         Serving::Isolate(_) => cmd::isolate::run().map(|never| match never {}),
     }
 }

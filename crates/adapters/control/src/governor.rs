@@ -40,7 +40,7 @@ impl<'a> Governed<'a> {
     }
 
     /// True if something was changed since the last sync point, or waits for write-back.
-    fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         self.volume.is_some_and(|volume| match volume.sync_points() {
             Some(stats) => stats.is_behind,
             None => volume.cache_stats().dirty_pages > 0,
@@ -59,13 +59,15 @@ struct Wanted {
 struct State {
     policies: Policies,
     limits: Limits,
-    /// The size while the memory is switched off by a policy.
-    ram_bytes_before: Option<u64>,
+    /// Memory and its part for relaxed data, while a policy has switched the memory off.
+    ram_before: Option<(u64, u64)>,
     /// State of `relaxed` before a policy made all files strict.
     relaxed_before: Option<bool>,
     looked: Option<Duration>,
     last_change: Option<String>,
     watching: bool,
+    /// Policies that begin with the first data that is deferred, as words of `set`.
+    later: Vec<&'static str>,
 }
 
 /// Asks the services of the machine.
@@ -266,6 +268,8 @@ impl Governor {
                 }
             }
             Setting::Policy(name, on) => {
+                // It stays as it was set.
+                state.later.retain(|word| word.split('=').next() != Some(name));
                 state.policies.switch(name, on, state.limits);
                 if name == "power" && !on {
                     power_is_good(state, wanted);
@@ -285,6 +289,38 @@ impl Governor {
     /// Settings whose policies know session and power supply from `look`.
     pub fn with(look: Arc<Look>) -> Governor {
         Governor { state: Mutex::default(), latest: Arc::default(), look }
+    }
+
+    /// Settings whose policies know session and power supply from [`Governor::tell`] alone: no
+    /// thread asks anybody.
+    pub fn told() -> Governor {
+        let governor = Governor::with(Arc::new(Default::default));
+        lock(&governor.state).watching = true;
+        governor
+    }
+
+    /// Session and power supply for the next visits, until the services say something else.
+    pub fn tell(&self, session: Session, power: Power) {
+        *lock(&self.latest) = (session, power);
+    }
+
+    /// Policies that begin with [`Governor::guard`], as words of [`Governor::set`]: those that are
+    /// not set until then.
+    pub fn set_later(&self, words: Vec<&'static str>) {
+        lock(&self.state).later = words;
+    }
+
+    /// Begins the policies of [`Governor::set_later`], since data is deferred now. Returns the line
+    /// of a log about it, the first time and if there are any.
+    pub fn guard(&self, of: Governed<'_>) -> Option<String> {
+        let words = std::mem::take(&mut lock(&self.state).later);
+        if words.is_empty() {
+            return None;
+        }
+        Some(match self.set(of, words.iter().copied()) {
+            Ok(()) => format!("policies begin, since files are relaxed: {}", words.join(", ")),
+            Err(reason) => format!("{} cannot be set: {reason}", words.join(", ")),
+        })
     }
 
     /// Asks the policies, at most once a second, and applies their changes.
@@ -321,8 +357,10 @@ impl Governor {
             (Change::RamBytes(bytes), Some(options)) => options.ram_bytes = bytes,
             (Change::RamBytes(_), None) => {}
             (Change::RamOn(false), options) => {
-                let taken = options.as_mut().map(|o| std::mem::take(&mut o.ram_bytes));
-                state.ram_bytes_before = taken;
+                let taken = |o: &mut BufferOptions| {
+                    (std::mem::take(&mut o.ram_bytes), std::mem::take(&mut o.relaxed_bytes_max))
+                };
+                state.ram_before = options.as_mut().map(taken);
                 state.relaxed_before = of.volume.map(Volume::relaxed_enabled);
                 wanted.relaxed = Some(false);
             }
@@ -343,7 +381,7 @@ impl Governor {
         });
         if let Some(options) = of.buffer.map(Buffer::options) {
             document["ram_bytes"] = options.ram_bytes.into();
-            document["ram_off_by_policy"] = state.ram_bytes_before.is_some().into();
+            document["ram_off_by_policy"] = state.ram_before.is_some().into();
             document["log"] = options.log_writes.into();
             document["threshold_bytes"] = options.threshold_bytes.into();
             document["relaxed_expire_s"] = options.relaxed_expire.as_secs_f64().into();
@@ -373,14 +411,17 @@ impl Wanted {
 
 fn apply_to_buffer(state: &mut State, options: &mut BufferOptions, setting: &Setting) {
     match *setting {
-        Setting::Ram(bytes) => match &mut state.ram_bytes_before {
-            Some(before) => *before = bytes,
+        Setting::Ram(bytes) => match &mut state.ram_before {
+            Some((ram, _)) => *ram = bytes,
             None => options.ram_bytes = bytes,
         },
         Setting::Log(on) => options.log_writes = on,
         Setting::Threshold(bytes) => options.threshold_bytes = bytes,
         Setting::RelaxedExpire(time) => options.relaxed_expire = time,
-        Setting::RelaxedMax(bytes) => options.relaxed_bytes_max = bytes,
+        Setting::RelaxedMax(bytes) => match &mut state.ram_before {
+            Some((_, relaxed)) => *relaxed = bytes,
+            None => options.relaxed_bytes_max = bytes,
+        },
         Setting::IdleAfter(time) => options.idle_after = time,
         _ => {}
     }
@@ -400,8 +441,8 @@ fn apply_to_limits(limits: &mut LiveLimits, setting: &Setting) {
 
 /// Restores the settings that a policy switched off, with any change made meanwhile.
 fn power_is_good(state: &mut State, wanted: &mut Wanted) {
-    if let (Some(options), Some(bytes)) = (&mut wanted.buffer, state.ram_bytes_before.take()) {
-        options.ram_bytes = bytes;
+    if let (Some(options), Some(before)) = (&mut wanted.buffer, state.ram_before.take()) {
+        (options.ram_bytes, options.relaxed_bytes_max) = before;
     }
     wanted.relaxed = state.relaxed_before.take().or(wanted.relaxed);
 }
@@ -476,12 +517,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_before_data_is_deferred_stays_as_it_was_set() {
+        let (governor, buffer) = (Governor::told(), buffer());
+        let of = Governed::buffer(&buffer);
+        governor.set_later(vec!["power=on", "session=on"]);
+        assert_eq!(governor.document(of)["policies"], json!([]));
+        assert!(set(&governor, &buffer, "power=maybe").is_err());
+        set(&governor, &buffer, "session=off").unwrap();
+        assert_eq!(
+            governor.guard(of).unwrap(),
+            "policies begin, since files are relaxed: power=on"
+        );
+        assert_eq!(governor.document(of)["policies"], json!(["power"]));
+        set(&governor, &buffer, "power=off").unwrap();
+        assert_eq!(governor.guard(of), None, "once");
+        assert_eq!(governor.document(of)["policies"], json!([]));
+    }
+
+    #[test]
     fn failing_power_switches_the_memory_off_and_back_to_what_was_set_meanwhile() {
-        let (governor, buffer) = (Governor::default(), buffer());
-        lock(&governor.state).watching = true;
+        let (governor, buffer) = (Governor::told(), buffer());
         set(&governor, &buffer, "power=on auto-ram=on ram_limits=1M-64M").unwrap();
         let at = |second, power| {
-            *lock(&governor.latest) = (Session::Unknown, power);
+            governor.tell(Session::Unknown, power);
             governor.visit(Governed::buffer(&buffer), Duration::from_secs(second)).unwrap();
             buffer.options().ram_bytes >> 20
         };
@@ -489,8 +547,10 @@ mod tests {
         assert_eq!(at(1, Power::Failing), 0);
         set(&governor, &buffer, "ram=32M").unwrap();
         assert_eq!(at(2, Power::Failing), 0);
+        assert_eq!(buffer.options().relaxed_bytes_max, 0);
         assert_eq!(at(3, Power::Good), 0);
         assert_eq!(at(13, Power::Good), 32);
+        assert_eq!(buffer.options().relaxed_bytes_max, BufferOptions::default().relaxed_bytes_max);
         // Empty for five seconds: half.
         assert_eq!((at(14, Power::Good), at(19, Power::Good)), (32, 16));
         assert_eq!(

@@ -3,7 +3,8 @@
 //! ```text
 //!   Mount, Serve, Capture -> dyn Host -> Machine             in this process
 //!                                   \-> a socket -> Machine  in a process that keeps the rights,
-//!                                                            while this one has given them up
+//!                                   |                        while this one has given them up
+//!                                   \-> ServiceHost          in a program that mounts for its user
 //! ```
 //!
 //! Promises: a host acts on its directory alone. It tells about a thread only what proc(5) shows.
@@ -34,8 +35,8 @@ const READAHEAD_KIB: &str = "1024";
 
 /// A process that has the rights of a mount.
 pub trait Host: Send + Sync {
-    /// User who mounted.
-    fn owner(&self) -> u32;
+    /// User who mounted, if known.
+    fn owner(&self) -> Option<u32>;
 
     /// Mounts on the directory and gives the device of the requests. Writes are allowed unless
     /// `read_only`.
@@ -119,21 +120,31 @@ impl Machine {
         Machine { dir: dir.to_owned(), words, image, flags, trace: None }
     }
 
+    /// Words and flags of mount(2).
+    pub(crate) fn for_kernel(&self) -> (Vec<&str>, MountFlags) {
+        let for_kernel = |word: &&str| {
+            matches!(*word, "default_permissions" | "allow_other") || word.starts_with("subtype=")
+        };
+        (self.words.iter().map(String::as_str).filter(for_kernel).collect(), self.flags)
+    }
+
+    /// The source that the mount table shows.
+    pub(crate) fn image(&self) -> &str {
+        &self.image
+    }
+
     /// mount(2), for root.
     fn mount_directly(&self, read_only: bool) -> io::Result<OwnedFd> {
         let mode = std::fs::metadata(&self.dir)?.permissions().mode();
         let device: OwnedFd = File::options().read(true).write(true).open(DEVICE_PATH)?.into();
-        let for_kernel = |word: &&String| {
-            matches!(word.as_str(), "default_permissions" | "allow_other")
-                || word.starts_with("subtype=")
-        };
+        let (words, mut flags) = self.for_kernel();
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         let mut data =
             format!("fd={},rootmode={mode:o},user_id={user},group_id={group}", device.as_raw_fd());
-        for word in self.words.iter().filter(for_kernel) {
+        for word in words {
             data = data + "," + word;
         }
-        let flags = if read_only { self.flags | MountFlags::RDONLY } else { self.flags };
+        flags.set(MountFlags::RDONLY, read_only);
         let data = std::ffi::CString::new(data)?;
         rustix::mount::mount(self.image.as_bytes(), &self.dir, "fuse", flags, data.as_c_str())?;
         Ok(device)
@@ -183,8 +194,8 @@ fn received(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 }
 
 impl Host for Machine {
-    fn owner(&self) -> u32 {
-        geteuid().as_raw()
+    fn owner(&self) -> Option<u32> {
+        Some(geteuid().as_raw())
     }
 
     fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {

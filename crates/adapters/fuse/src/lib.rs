@@ -19,7 +19,8 @@
 //! - An error of a request goes to the program that asked; the mount goes on. When the volume
 //!   latches, that is said once.
 //!
-//! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
+//! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, fusermount3, or a program that
+//! mounts and hands over the device (`service.rs`).
 //! Tested in `tests/it`, through the kernel; crashes and programs in `crates/adapters/cli/tests`;
 //! requests of any value in `tests/fuzz_targets`.
 
@@ -45,6 +46,7 @@ mod options;
 mod parking;
 mod ranks;
 mod serve;
+mod service;
 mod session;
 mod table;
 mod wakeup;
@@ -61,6 +63,7 @@ pub use host::{Host, Machine};
 pub use memory::prepare_memory;
 pub use options::{Affinity, FuseOptions, Sandbox, Uring, words};
 pub use serve::STATUS_XATTR;
+pub use service::{Service, ServiceHost};
 pub use session::{Ended, Mount, Setup};
 pub use table::MOUNT_OPTIONS;
 pub use wire::Rings;

@@ -105,10 +105,12 @@ pub struct FuseOptions {
     pub buffer_log_size: Option<u64>,
     /// Memory of the buffer in bytes (`buffer_ram=`) [16 MiB]; 0: none.
     pub buffer_ram: Option<u64>,
-    /// The policy `power` is on (`power=`) [with `relaxed=`].
+    /// The policy `power` is on (`power=`) [when files are relaxed].
     pub power: Option<bool>,
-    /// The policy `session` is on (`session=`) [with `relaxed=`].
+    /// The policy `session` is on (`session=`) [when files are relaxed].
     pub session: Option<bool>,
+    /// The policy `auto-ram` is on (`auto_ram=`).
+    pub auto_ram: bool,
     /// Program that says the state of power and session (`sensor=`).
     pub sensor: Option<PathBuf>,
 }
@@ -126,8 +128,18 @@ impl FuseOptions {
 
     /// Policies that are on as soon as the mount can write, as settings of `syncline ctl set`.
     pub fn policies(&self) -> Vec<&'static str> {
-        let wanted = |given: Option<bool>| given.unwrap_or(!self.volume.relaxed.is_empty());
-        let all = [(self.power, "power=on"), (self.session, "session=on")];
+        self.policies_where(|given| given.unwrap_or(!self.volume.relaxed.is_empty()))
+    }
+
+    /// Policies that begin with the first file that is relaxed later: those of which nothing is
+    /// said.
+    pub fn later_policies(&self) -> Vec<&'static str> {
+        self.policies_where(|given| given.is_none() && self.volume.relaxed.is_empty())
+    }
+
+    fn policies_where(&self, wanted: impl Fn(Option<bool>) -> bool) -> Vec<&'static str> {
+        let auto_ram = (Some(self.auto_ram), "auto-ram=on");
+        let all = [(self.power, "power=on"), (self.session, "session=on"), auto_ram];
         all.into_iter().filter(|(given, _)| wanted(*given)).map(|(_, word)| word).collect()
     }
 
@@ -164,9 +176,11 @@ impl FuseOptions {
 
     /// Checks that sizes of a buffer come with its log, and that a buffer can write.
     fn check_buffer(&self) -> Result<()> {
-        let sized = self.buffer_log_size.is_some() || self.buffer_ram.is_some();
+        let sized = self.buffer_log_size.is_some() || self.buffer_ram.is_some() || self.auto_ram;
         let text = match &self.buffer_log {
-            None if sized => "`buffer_log_size` and `buffer_ram` need `buffer_log=FILE`",
+            None if sized => {
+                "`buffer_log_size`, `buffer_ram` and `auto_ram` need `buffer_log=FILE`"
+            }
             Some(_) if self.volume.read_only => "`buffer_log` needs a mount without `ro`",
             Some(_) if self.volume.log == LogFormat::Packed => {
                 "`buffer_log` needs `log=jbd2`: both put small syncs into a log"
@@ -184,7 +198,9 @@ impl FuseOptions {
             Some(program) if program.exists() && !may_run(program) => {
                 "names a program that others can change; as root name one that only root can"
             }
-            Some(_) if self.policies().is_empty() => "needs `power=on` or `session=on`; add one",
+            Some(_) if !self.policies().iter().any(|word| *word != "auto-ram=on") => {
+                "needs `power=on` or `session=on`; add one"
+            }
             _ => return Ok(()),
         };
         Err(FuseError::Usage(format!("mount option `sensor` {text}")))
@@ -297,6 +313,14 @@ mod tests {
         assert_eq!(policies("sync=periodic"), [] as [&str; 0]);
         assert_eq!(policies("relaxed=*.db"), ["power=on", "session=on"]);
         assert_eq!(policies("relaxed=*.db,power=off"), ["session=on"]);
+        assert_eq!(policies("buffer_log=/l,auto_ram=on"), ["auto-ram=on"]);
+        let later = |list| FuseOptions::parse(&[list]).map(|o| o.later_policies()).unwrap();
+        assert_eq!(later("sync=ordered,session=off"), ["power=on"]);
+        assert_eq!(later("relaxed=*.db,session=off"), [] as [&str; 0]);
+        let alone = FuseOptions::parse(&["auto_ram=on"]).unwrap_err().to_string();
+        assert!(alone.contains("need `buffer_log=FILE`"), "{alone}");
+        let unasked = FuseOptions::parse(&["buffer_log=/l,auto_ram=on,sensor=/bin/true"]);
+        assert!(unasked.unwrap_err().to_string().contains("needs `power=on`"));
         assert_eq!(policies("sync=periodic,power=on,sensor=/a"), ["power=on"]);
     }
 

@@ -158,9 +158,9 @@ impl Mount {
         let affinity =
             if binds { CpuAffinity::new(Arc::clone(&host)) } else { CpuAffinity::default() };
         let parking = Parking::new(count, affinity);
-        let spawned = |rings: Option<Rings>| {
+        let mounted = || host.mount(volume.is_read_only());
+        let spawned = |device: OwnedFd, rings: Option<Rings>| {
             let adapter = Adapter::new(Arc::clone(&serve), tap.clone(), &options);
-            let device = host.mount(volume.is_read_only())?;
             let log = Arc::clone(&log);
             let spawn = Spawn { count, own_queues, rings, binds, log };
             spawn.all(adapter, device, &parking).inspect_err(|_| {
@@ -168,12 +168,14 @@ impl Mount {
             })
         };
         let by_ring = rings.is_some();
-        let workers = spawned(rings).or_else(|err| match by_ring {
+        // A mount that is refused has nothing to do with the rings, and is not tried again.
+        let device = mounted().map_err(|err| refused(dir, &err))?;
+        let workers = spawned(device, rings).or_else(|err| match by_ring {
             true => {
                 log(&format!(
                     "requests come through /dev/fuse, since io_uring does not work: {err}"
                 ));
-                spawned(None)
+                spawned(mounted()?, None)
             }
             false => Err(err),
         });
@@ -335,6 +337,10 @@ impl Spawn {
 fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
     let text = err.to_string();
     let text = text.trim().trim_start_matches("fusermount3: ");
+    if text.contains("; ") {
+        // It has the next step.
+        return FuseError::Mount(format!("{}: cannot be mounted on: {text}", dir.display()));
+    }
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device_error = opened.err().map(|err| err.kind());
     let next = if device_error == Some(std::io::ErrorKind::PermissionDenied) {

@@ -203,7 +203,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             Form::Choice(&[("on", |o| o.power = Some(true)), ("off", |o| o.power = Some(false))]),
             "on: while the battery is low, or the machine is being switched off or suspended \
              (UPower, logind or `sensor=`), every file is strict and no data waits in memory. The \
-             default is on with `relaxed=`, else off.",
+             default is on as soon as a file is relaxed.",
         )
     },
     Row {
@@ -215,7 +215,16 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("off", |o| o.session = Some(false)),
             ]),
             "on: changes become durable when the user has been away for 5 s (logind or \
-             `sensor=`). The default is on with `relaxed=`, else off.",
+             `sensor=`). The default is on as soon as a file is relaxed.",
+        )
+    },
+    Row {
+        show: |o| o.auto_ram.then(|| "on".to_owned()),
+        ..row(
+            "auto_ram",
+            Form::Choice(&[("on", |o| o.auto_ram = true), ("off", |o| o.auto_ram = false)]),
+            "on: the memory of the buffer doubles after 3 s above 80 % use and halves after 5 s \
+             below 10 %, between 4 and 64 MiB. The default is off.",
         )
     },
     row(

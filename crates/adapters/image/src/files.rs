@@ -64,13 +64,39 @@ impl Files {
     /// # Errors
     /// As of [`Files::open`].
     pub fn new(image: FileDevice, path: &Path, below: Vec<(FileDevice, PathBuf)>) -> Result<Files> {
+        let others = container::others(&image, path).map_err(|err| err.at(path.display()))?;
+        let others = others.iter().map(|other| part(other)).collect::<Result<_>>()?;
+        Files::of(image, path, below, others)
+    }
+
+    /// As [`Files::new`], and opens nothing: a compressed image is refused, and one of several
+    /// files has one.
+    ///
+    /// # Errors
+    /// As of [`Files::open`].
+    pub fn alone(
+        image: FileDevice,
+        path: &Path,
+        below: Vec<(FileDevice, PathBuf)>,
+    ) -> Result<Files> {
+        if container::is_compressed(&image) {
+            let text = "the image is compressed, and a service unpacks nothing; unpack it first";
+            return Err(container::unsupported(text).at(path.display()));
+        }
+        Files::of(image, path, below, Vec::new())
+    }
+
+    fn of(
+        image: FileDevice,
+        path: &Path,
+        below: Vec<(FileDevice, PathBuf)>,
+        others: Vec<FileDevice>,
+    ) -> Result<Files> {
         let at = |err: ImageError| err.at(path.display());
         let is_compressed = container::is_compressed(&image);
         if !below.is_empty() && !is_compressed && !grows(&image) {
             return Err(at(not_over()));
         }
-        let others = container::others(&image, path).map_err(at)?;
-        let others = others.iter().map(|other| part(other)).collect::<Result<Vec<_>>>()?;
         let mut files = Files { image, path: path.to_owned(), below, others, scratch: None };
         if !files.image.geometry().read_only {
             if is_compressed {

@@ -38,7 +38,7 @@ const idle = (name) => page.until(`document.querySelector("#${name}-panel").aria
 async function saved(button, name) {
   await page.click(button);
   const file = path.join(dir, "downloads", name);
-  for (let n = 0; !fs.existsSync(file); n += 1) {
+  for (let n = 0; !fs.statSync(file, { throwIfNoEntry: false })?.size; n += 1) {
     assert.ok(n < 200, `${name} was not saved`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

@@ -79,7 +79,7 @@ async function get(button, name, length) {
   await page.click(button);
   await page.until("document.querySelector('#said').textContent.includes('read')");
   const file = path.join(dir, "downloads", name);
-  for (let n = 0; !fs.existsSync(file); n += 1) {
+  for (let n = 0; !fs.statSync(file, { throwIfNoEntry: false })?.size; n += 1) {
     assert.ok(n < 12_000, `${name} was not downloaded`);
     await new Promise((resolve) => setTimeout(resolve, 25));
   }

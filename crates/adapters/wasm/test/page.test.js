@@ -84,7 +84,8 @@ async function show(name) {
 /** The file that the page downloads. */
 async function downloaded(name) {
   const file = path.join(downloads, name);
-  for (let n = 0; !fs.existsSync(file); n += 1) {
+  // Chromium first takes the name with an empty file, and then renames the whole one to it.
+  for (let n = 0; !fs.statSync(file, { throwIfNoEntry: false })?.size; n += 1) {
     assert.ok(n < 200, `${name} was not downloaded; there are ${fs.readdirSync(downloads)}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

@@ -52,11 +52,9 @@ impl Ghosts {
         self.order.len(0)
     }
 
-    /// Forgets the oldest key, if there is one.
-    pub fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.order.oldest(0) {
-            self.take(self.keys[oldest as usize]);
-        }
+    /// Forgets the oldest key. Whether there was one.
+    pub fn forget_oldest(&mut self) -> bool {
+        self.order.oldest(0).is_some_and(|oldest| self.take(self.keys[oldest as usize]))
     }
 
     /// Forgets a key. Whether it was there.

@@ -80,6 +80,21 @@ impl<const N: usize> Lists<N> {
         self.lens[list] += 1;
     }
 
+    /// Makes a member the oldest of `list`, its mark cleared. Others are left alone.
+    pub fn push_oldest(&mut self, list: usize, slot: u32) {
+        if self.unlink(slot).is_none() {
+            return;
+        }
+        let at = N + slot as usize;
+        let oldest = self.links[list].newer;
+        self.links[at] = Link { newer: oldest, older: list as u32 };
+        self.links[oldest as usize].older = at as u32;
+        self.links[list].newer = at as u32;
+        // It fits, see the assertion in `new`.
+        self.states[slot as usize] = list as u8 + 1;
+        self.lens[list] += 1;
+    }
+
     /// Makes `at` the newest of `list`.
     #[inline]
     fn link(&mut self, list: usize, at: usize) {
@@ -196,6 +211,11 @@ mod tests {
         assert_eq!((order(&lists, 0), order(&lists, 1)), (vec![3, 9], vec![1]));
         assert_eq!((lists.len(0), lists.len(1), lists.list_of(1)), (2, 1, Some(1)));
         lists.refresh(3);
+        assert_eq!(order(&lists, 0), [9, 3]);
+        lists.push_oldest(0, 3);
+        assert_eq!(order(&lists, 0), [3, 9]);
+        lists.push_oldest(0, 9);
+        lists.push_oldest(0, 77);
         assert_eq!(order(&lists, 0), [9, 3]);
         assert_eq!(lists.shift(0, 1), Some(9));
         assert_eq!((order(&lists, 1), lists.unlink(9)), (vec![1, 9], Some(1)));

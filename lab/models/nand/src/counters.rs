@@ -72,7 +72,13 @@ pub struct Counters {
     pub slc_erases: u64,
     /// Units copied from the SLC write cache to the scheme behind it.
     pub slc_folded_units: u64,
+    /// Commands after [`WAKE_NS`] or more without one.
+    pub wakeups: u64,
 }
+
+/// Time without a command after which a device counts as asleep, nanoseconds. Linux suspends an
+/// eMMC or a card then (`mmc_blk_probe`).
+pub const WAKE_NS: u64 = 3_000_000_000;
 
 macro_rules! difference {
     ($later:expr, $earlier:expr; $($field:ident),+ $(,)?) => {
@@ -89,7 +95,7 @@ impl Counters {
             gc_copies, wear_moves, gc_runs, merge_copies, switch_merges,
             partial_merges, full_merges, stream_opens, stream_closes, map_reads,
             map_programs, erases, map_erases, discarded_units, slc_programs, slc_erases,
-            slc_folded_units,
+            slc_folded_units, wakeups,
         )
     }
 

@@ -56,7 +56,7 @@ pub mod streams;
 mod timing;
 mod undo;
 
-pub use counters::{Counters, Latencies, LatencyReport, Report, Wear};
+pub use counters::{Counters, Latencies, LatencyReport, Report, WAKE_NS, Wear};
 pub use device::NandDevice;
 pub use error::NandError;
 pub use flash::Flash;

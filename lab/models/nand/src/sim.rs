@@ -10,7 +10,7 @@
 //! bounds. Tested in `tests/it/ftl.rs`.
 
 use crate::NandError;
-use crate::counters::{Counters, Latencies, Report, Wear};
+use crate::counters::{Counters, Latencies, Report, WAKE_NS, Wear};
 use crate::flash::Flash;
 use crate::ftl::{Arrival, Ftl, Span, build};
 use crate::geometry::Layout;
@@ -39,6 +39,8 @@ pub struct Simulator {
     queue_ns: BinaryHeap<Reverse<u64>>,
     /// When the controller can take the next command.
     controller_ns: u64,
+    /// When the last command was done.
+    done_ns: u64,
     latencies: [Latencies; 4],
 }
 
@@ -66,6 +68,7 @@ impl Simulator {
             protected: profile.buffer.protected,
             queue_ns: vec![Reverse(0); profile.host.queue_depth as usize].into(),
             controller_ns: 0,
+            done_ns: 0,
             latencies: Default::default(),
         })
     }
@@ -206,6 +209,7 @@ impl Simulator {
         self.ftl.power_cycle();
         self.queue_ns = vec![Reverse(0); self.queue_ns.len()].into();
         self.controller_ns = 0;
+        self.done_ns = 0;
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
@@ -320,6 +324,8 @@ impl Simulator {
     /// Takes the place of the queue that is free first; returns when the device starts on the
     /// command.
     fn start(&mut self, now_ns: u64) -> u64 {
+        let idle_ns = now_ns.saturating_sub(self.done_ns);
+        self.flash.counters.wakeups += u64::from(idle_ns >= WAKE_NS);
         let free_ns = self.queue_ns.pop().map_or(now_ns, |Reverse(ns)| ns);
         let mut at_ns = now_ns.max(free_ns) + self.request_ns;
         if self.dispatch_ns > 0 {
@@ -331,6 +337,7 @@ impl Simulator {
 
     fn finish(&mut self, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
         self.queue_ns.push(Reverse(done_ns));
+        self.done_ns = self.done_ns.max(done_ns);
         self.latencies[kind].record(done_ns - now_ns);
         done_ns
     }

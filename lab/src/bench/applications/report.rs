@@ -7,9 +7,11 @@ use super::AppRun;
 /// The schema name of the document.
 pub const APPLICATIONS_SCHEMA: &str = "syncline.applications/1";
 
-/// The document: all runs.
+/// The document: all runs, and their sums.
 pub fn applications_json(runs: &[AppRun]) -> String {
-    let document = serde_json::json!({ "schema": APPLICATIONS_SCHEMA, "runs": runs });
+    let totals = totals(runs);
+    let document =
+        serde_json::json!({ "schema": APPLICATIONS_SCHEMA, "runs": runs, "totals": totals });
     format!("{document:#}\n")
 }
 
@@ -42,8 +44,33 @@ const HEADER: [&str; 17] = [
 /// A row for each run: run time and what it is made of, the bytes of Table 4, and the wear.
 pub fn applications_table(runs: &[AppRun]) -> String {
     let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
-    rows.extend(runs.iter().map(row));
+    rows.extend(runs.iter().chain(&totals(runs)).map(row));
     aligned(&rows, 5)
+}
+
+/// Sums over the applications that ran on one storage, where there are several: called `all`. A
+/// storage on which an interruption left some out has none.
+fn totals(runs: &[AppRun]) -> Vec<AppRun> {
+    let mut sums: Vec<(usize, AppRun)> = Vec::new();
+    for run in runs {
+        let key =
+            |run: &AppRun| [&run.device, &run.network, &run.solution, &run.sync].map(String::clone);
+        match sums.iter_mut().find(|(_, sum)| key(sum) == key(run)) {
+            None => sums.push((1, AppRun { application: "all".to_owned(), ..run.clone() })),
+            Some((count, sum)) => {
+                *count += 1;
+                sum.run_s += run.run_s;
+                sum.cpu_s += run.cpu_s;
+                sum.network_s += run.network_s;
+                sum.storage_wait_s += run.storage_wait_s;
+                sum.storage_busy_s += run.storage_busy_s;
+                sum.flushes += run.flushes;
+                sum.counts.add(&run.counts);
+            }
+        }
+    }
+    let most = sums.iter().map(|(count, _)| *count).max().unwrap_or(0).max(2);
+    sums.into_iter().filter(|(count, _)| *count == most).map(|(_, sum)| sum).collect()
 }
 
 fn row(run: &AppRun) -> Vec<String> {

@@ -64,6 +64,19 @@ pub struct StorageCounts {
     pub nand_erases: u64,
 }
 
+impl StorageCounts {
+    /// Adds those of another run.
+    pub fn add(&mut self, more: &StorageCounts) {
+        self.busy_ns += more.busy_ns;
+        self.sequential_written_bytes += more.sequential_written_bytes;
+        self.random_written_bytes += more.random_written_bytes;
+        self.sequential_read_bytes += more.sequential_read_bytes;
+        self.random_read_bytes += more.random_read_bytes;
+        self.nand_page_programs += more.nand_page_programs;
+        self.nand_erases += more.nand_erases;
+    }
+}
+
 impl std::ops::Sub for StorageCounts {
     type Output = StorageCounts;
 

@@ -20,6 +20,16 @@ pub fn fjord_json(runs: &[FjordRun]) -> String {
     format!("{document:#}\n")
 }
 
+/// The document of days, which are no runs of applications.
+///
+/// # Panics
+/// Never: strings and finite numbers always serialise.
+#[cfg(not(target_family = "wasm"))]
+pub fn days_json(days: &[super::DayRun]) -> String {
+    let document = serde_json::json!({ "schema": FJORD_SCHEMA, "runs": [], "days": days });
+    format!("{document:#}\n")
+}
+
 /// Figures of the paper for a configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,7 +91,7 @@ pub fn fjord_table(runs: &[FjordRun]) -> String {
     aligned(&rows, 2) + &sources.collect::<String>()
 }
 
-fn written_mb(part: &FjordPart) -> f64 {
+pub(super) fn written_mb(part: &FjordPart) -> f64 {
     part.metrics.device.as_ref().map_or(0.0, |device| device.written_bytes as f64 / 1e6)
 }
 

@@ -1,7 +1,8 @@
 //! Reads and synchronous writes of one file, as AndroBench's file test has them.
 //!
-//! The file is 16 MiB, written in order beforehand. Overwrites find it in the cache, reads do not.
-//! Operations do not check contents; the reads of `open` compare the file with the written data.
+//! The file is 16 MiB, written in order beforehand, or new. Overwrites find it in the cache, reads
+//! do not. Operations do not check contents; the reads of `open` compare the file with the written
+//! data.
 
 use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
@@ -12,6 +13,8 @@ use crate::error::{LabError, Result};
 
 /// Size of the file in bytes.
 const FILE_BYTES: u64 = 16 << 20;
+/// Size of the file that is written at random places while it is new.
+const SPARSE_BYTES: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 const PATH: &str = "/data.bin";
 
@@ -98,16 +101,23 @@ impl Workload for Overwrite {
     }
 }
 
-struct Append {
+/// Writes to a new file, each synced: at its end, or with `places` at random.
+struct Grow {
     bytes: Vec<u8>,
+    places: Option<ChaCha8Rng>,
     file: Option<Box<dyn TargetFile>>,
 }
 
 pub(super) fn append_256k(p: &Parameters, _: u64) -> Box<dyn Workload> {
-    Box::new(Append { bytes: noise(&mut random(p.seed), 256 << 10), file: None })
+    Box::new(Grow { bytes: noise(&mut random(p.seed), 256 << 10), places: None, file: None })
 }
 
-impl Workload for Append {
+pub(super) fn sparse(p: &Parameters, _: u64) -> Box<dyn Workload> {
+    let mut rng = random(p.seed);
+    Box::new(Grow { bytes: noise(&mut rng, 4096), places: Some(rng), file: None })
+}
+
+impl Workload for Grow {
     fn prepare(&mut self, _: &dyn Target) -> Result<()> {
         Ok(())
     }
@@ -119,7 +129,10 @@ impl Workload for Append {
 
     fn step(&mut self, target: &dyn Target, step: u64, timer: &mut Timer) -> Result<()> {
         let file = self.file.as_mut().ok_or_else(not_open)?;
-        file.write_at(step * self.bytes.len() as u64, &self.bytes)?;
+        let len = self.bytes.len() as u64;
+        let places = self.places.as_mut();
+        let place = places.map_or(step, |places| below(places, SPARSE_BYTES / len));
+        file.write_at(place * len, &self.bytes)?;
         timer.time(|| target.now_ns(), || file.sync(false))
     }
 

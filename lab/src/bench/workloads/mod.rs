@@ -206,6 +206,13 @@ pub const WORKLOADS: &[Entry] = &[
     ),
     entry("create/4k-fsync", 500, false, create::create, "a new file of 4 KiB, fsync"),
     entry(
+        "sparse/4k-fsync",
+        1400,
+        false,
+        fileio::sparse,
+        "4 KiB at a random place of a new file of 32 MiB, fsync",
+    ),
+    entry(
         "mixed",
         300,
         true,

@@ -1,17 +1,23 @@
 //! An instance of the kernel's trace of our own, removed when it is dropped.
 //!
-//! tracefs is used through a mount that is attached nowhere, so that nobody has to mount it.
+//! tracefs is used through a mount that is attached nowhere, so that nobody has to mount it. Root
+//! without the right to mount, as under systemd's unit, uses that of the system.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use syncline_cli::error::plain;
 
 /// Start of an instance's name; the number of its process follows.
 const PREFIX: &str = "syncline-";
+
+/// Where systemd has it.
+const SYSTEMS: &str = "/sys/kernel/tracing";
 
 /// A directory under `instances`, and the mount that it is on.
 pub(crate) struct Instance {
@@ -63,7 +69,13 @@ pub(crate) fn kernel_filter(device: u64) -> String {
 }
 
 fn mount() -> rustix::io::Result<OwnedFd> {
-    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let context = match fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC) {
+        Err(Errno::PERM) if Path::new(SYSTEMS).join("instances").exists() => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            return openat(CWD, SYSTEMS, flags, Mode::empty());
+        }
+        context => context?,
+    };
     fsconfig_create(&context)?;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }
@@ -83,9 +95,9 @@ fn remove_left_over(instances: &Path) {
 }
 
 /// Why there is no tracefs, with the next step.
-fn explained(err: rustix::io::Errno) -> String {
+fn explained(err: Errno) -> String {
     match err {
-        rustix::io::Errno::NODEV => {
+        Errno::NODEV => {
             "this kernel has no tracefs; run one that is built with CONFIG_FTRACE".to_owned()
         }
         err => refused(&err.into()),

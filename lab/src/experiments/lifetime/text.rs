@@ -72,6 +72,10 @@ impl LifetimeResult {
                 ),
             ),
         ];
+        rows.push(row("wake-ups", format!("{} (after 3 s without a request)", c.wakeups)));
+        if let Some(joules) = replay.joules(profile) {
+            rows.push(row("energy", format!("{joules:.1} J (without idle time)")));
+        }
         for (name, l) in [("read", report.read), ("write", report.write), ("flush", report.flush)] {
             let us = [l.latency_us_p50, l.latency_us_p95, l.latency_us_p99, l.latency_us_p999];
             let text: Vec<String> = us.iter().map(|us| format!("{us:.0}")).collect();

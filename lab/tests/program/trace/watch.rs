@@ -401,6 +401,14 @@ fn systemd_takes_the_unit() {
         return skip("systemd_takes_the_unit", "needs systemd-analyze; install systemd");
     }
     assert_eq!(verified(|unit| unit), "");
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd/syncline-watch@.service");
+    // Tenths. Root is needed for tracefs, the rights to read and ptrace for names of open files.
+    let ran = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=17"])
+        .arg(unit)
+        .output();
+    assert!(ran.unwrap().status.success(), "exposed by more than 1.7");
     let said = verified(|unit| unit.replace("StateDirectoryMode", "StateDirectoryMoed"));
     assert!(said.contains("StateDirectoryMoed"), "{said}");
     let said = verified(|unit| unit.replace("ExecStart=/", "ExecStart=/none/"));

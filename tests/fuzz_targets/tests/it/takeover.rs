@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use syncline_testkit::{ImageSpec, Need, UringOffer, e2fsck_clean, mkfs, require};
+use syncline_testkit::{ImageSpec, MountingProgram, Need, UringOffer, e2fsck_clean, mkfs, require};
 
 /// The user of the tests, and one who has a name and nothing else.
 const USERS: [u32; 2] = [0, 65_534];
@@ -197,6 +197,33 @@ fn a_helper_of_a_library_that_is_taken_over_can_do_nothing_else() {
         let mut library = Command::new(&place.program);
         library.arg("library").arg(&place.image).uid(user).gid(user);
         let ran = library.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        refused_all(&attempts(ran.stderr), EPERM, &format!("user {user}"));
+        e2fsck_clean(&place.image).unwrap();
+    }
+}
+
+/// The same for a service of mounts, which opens no file at all, not even /dev/fuse.
+#[test]
+fn a_service_that_is_taken_over_can_do_nothing_else() {
+    let name = "a_service_that_is_taken_over_can_do_nothing_else";
+    if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    for user in USERS {
+        let place = Place::of(user);
+        let words = [&place.image, &place.dir].map(|path| path.to_str().unwrap());
+        let arguments = ["syncline", words[0], words[1], "-o", "sandbox=strict"];
+        let (mut mounting, connection) = MountingProgram::new(&arguments);
+        let mut service = Command::new(&place.program);
+        service.arg("service").uid(user).gid(user).stdin(connection);
+        let service = service.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let code = mounting.converse().unwrap();
+        assert_eq!(code, 0, "{:?}", mounting.said);
+        std::fs::write(place.dir.join("file"), "still served").unwrap();
+        let unmounted = Command::new(&place.program).arg("umount").arg(&place.dir).status();
+        assert!(unmounted.unwrap().success());
+        let ran = service.wait_with_output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         refused_all(&attempts(ran.stderr), EPERM, &format!("user {user}"));
         e2fsck_clean(&place.image).unwrap();

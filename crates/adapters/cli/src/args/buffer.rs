@@ -97,13 +97,13 @@ pub struct BufferAttach {
     /// Memory for staged writes: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size_bytes)]
     pub ram: u64,
-    /// Policies to enable: auto-ram, session, power; `syncline ctl set` changes them later.
+    /// Policies to enable: auto-ram, session, power; `syncline ctl set` changes them later. With
+    /// the first file of `buffer relax` session and power begin by themselves.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
         value_parser = ["auto-ram", "session", "power"])]
     pub policy: Vec<String>,
     /// Program that says the state of power and session for the policies, as `mount -o sensor=`.
-    #[arg(long, value_name = "PROGRAM", requires = "policy",
-        value_parser = |word: &str| std::path::absolute(word))]
+    #[arg(long, value_name = "PROGRAM", value_parser = |word: &str| std::path::absolute(word))]
     pub sensor: Option<PathBuf>,
     /// Kind of device to serve: a file in DIR (fuse), a network block device (nbd), or a block
     /// device of the kernel (ublk).

@@ -39,3 +39,13 @@ pub struct Complete {
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub struct Isolate {}
+
+/// Mount an image for a program that mounts, `fuservicemount3` of libfuse. Standard input is a
+/// socket to it.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub struct Service {
+    /// Mount options that precede those of the user.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+}

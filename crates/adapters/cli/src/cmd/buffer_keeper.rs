@@ -264,6 +264,9 @@ impl Hands {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["buffer", "attach", "--keeper", "--as", &args.way, "--log"]).arg(&args.log);
         command.args(args.listen.iter().flat_map(|place| ["--listen", place]));
+        if let Some(program) = &args.sensor {
+            command.arg("--sensor").arg(program);
+        }
         command.arg("--").arg(&args.device).arg(dir);
         command.stdin(theirs).stdout(Stdio::null());
         if !args.foreground {

@@ -162,6 +162,8 @@ fn serve_over(
     server: &Arc<Server>,
     entered: &mut Entered,
 ) -> Result<()> {
+    // Before those of the user, which stay as they are set.
+    server.governor.set_later(vec!["power=on", "session=on"]);
     if !args.policy.is_empty() {
         let words: Vec<String> = args.policy.iter().map(|name| format!("{name}=on")).collect();
         server.set(words.iter().map(String::as_str)).map_err(Failure::Failed)?;
@@ -239,6 +241,12 @@ impl Server {
     /// Does the periodic work; returns false if the server is to end.
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
         keep(self.buffer(), clock, said, &|text| complain(text));
+        if self.hinted.status().relaxed_files > 0 {
+            self.governor
+                .guard(Governed::buffer(self.buffer()))
+                .iter()
+                .for_each(|line| complain(line));
+        }
         // A failure has latched the buffer: the next visit says it.
         let _ = self
             .governor

@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<Infallible> {
 
 /// Closes what the library's program has open without close-on-exec. Nothing of this process is
 /// open yet.
-fn close_inherited() -> io::Result<()> {
+pub(super) fn close_inherited() -> io::Result<()> {
     let open = std::fs::read_dir("/proc/self/fd")?;
     let names = open.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
     let numbers = names.iter().filter_map(|name| name.to_str()?.parse::<RawFd>().ok());

@@ -47,6 +47,8 @@ pub(crate) mod repair;
 pub(crate) use reopened::Pin;
 pub(crate) mod rm;
 pub(crate) mod serve;
+#[cfg(target_os = "linux")]
+pub(crate) mod service;
 pub(crate) mod shell;
 #[cfg(unix)]
 mod shell_line;

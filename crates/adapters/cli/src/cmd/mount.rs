@@ -9,6 +9,9 @@
 //! Until it is ready the serving process has the caller's standard error, and its exit code becomes
 //! the caller's. Later failures go to the system log. It opens all that it needs, gives up its
 //! rights ([`crate::contain`]), and reads the image only then.
+//!
+//! This file is long because a mount is one sequence of steps, from the options to the last flush,
+//! and a step that fails undoes those before it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -154,7 +157,7 @@ fn mounted(
 }
 
 /// Settings that follow from the process and the kernel.
-fn settle(options: &mut FuseOptions) {
+pub(super) fn settle(options: &mut FuseOptions) {
     // Where others use the mount, the blocks reserved for root stay root's.
     options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
     // The kernel says when a writer has not the right to keep them.
@@ -165,14 +168,18 @@ fn settle(options: &mut FuseOptions) {
 
 /// Says what is missing and what the mount cannot do. The caller's standard error takes it, also of
 /// a mount that goes to the background.
-fn tell(volume: &Volume, options: &FuseOptions, mounter: &Mounter, image: &Path) {
+fn tell(volume: &Volume, options: &FuseOptions, mounter: Option<&Mounter>, image: &Path) {
     let missing = volume.take_missing().into_iter().map(|what| format!("missing: {what}"));
-    let told = missing.chain(write_hint(volume, options, mounter));
+    let told = missing.chain(mounter.and_then(|mounter| write_hint(volume, options, mounter)));
     told.for_each(|hint| crate::complain(&format!("{}: {hint}", image.display())));
 }
 
 /// The reason for the format of the log, which `log=auto` asks for; it is said.
-fn chosen_log(options: &mut FuseOptions, at: (&Path, &Path), open: &Open) -> Option<String> {
+pub(super) fn chosen_log(
+    options: &mut FuseOptions,
+    at: (&Path, &Path),
+    open: &Open,
+) -> Option<String> {
     if !options.log_auto {
         return None;
     }
@@ -194,74 +201,103 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     }
     settle(&mut options);
     syncline_fuse::prepare_memory();
-    let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let mounter = Mounter::now();
     let (mut open, pin) = Open::all(args, &options, image, dir)?;
     let log_reason = chosen_log(&mut options, (image, dir), &open);
-    let (null, control, rings) = (open.null.take(), open.control.take(), open.rings.take());
+    let null = open.null.take();
     let contained = contained(args, (image, dir), &options, &open, pin)?;
-    let Contained { host, rights, layers, own_queues } = contained;
-    let control = control.map(|socket| {
-        let rights = Arc::clone(&rights);
-        socket.removed_by(move || rights.remove_control())
-    });
-    let Stack { counted, traced, buffered, top, writable } =
-        stacked(&options, open, image, &clock, &host, &rights)?;
-    let logger = Arc::clone(&rights);
-    let log: Log = Arc::new(move |text: &str| logger.log(text));
-    let volume = match mounted(top, &clock, &options, &log) {
-        Ok(volume) => volume,
-        Err(err) => {
-            // What it refuses is the caller's to know, not what comes of the log.
-            let _ = detach(buffered);
-            return Err(Failure::from(err).at(image.display()));
+    let ready = null.map(|null| move || ready(&null).map_err(|err| Failure::host(dir, &err)));
+    let (mounter, in_background) = (Some(mounter), args.served);
+    let serving = Serving { open, contained, options, log_reason, mounter, in_background };
+    serving.serve(image, dir, ready)
+}
+
+/// Parts of a mount, in a process without rights.
+pub(super) struct Serving {
+    pub(super) open: Open,
+    pub(super) contained: Contained,
+    pub(super) options: FuseOptions,
+    /// The reason for the format of the log, if it was chosen.
+    pub(super) log_reason: Option<String>,
+    /// Who hears what the mount cannot do.
+    pub(super) mounter: Option<Mounter>,
+    /// Nobody sees its standard error when it ends.
+    pub(super) in_background: bool,
+}
+
+impl Serving {
+    /// Mounts `image` on `dir`, says so by `ready`, and serves until the end.
+    pub(super) fn serve(
+        self,
+        image: &Path,
+        dir: &Path,
+        ready: Option<impl FnOnce() -> Result<()>>,
+    ) -> Result<()> {
+        let Serving { mut open, contained, options, log_reason, mounter, in_background } = self;
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+        let (control, rings) = (open.control.take(), open.rings.take());
+        let Contained { host, rights, layers, own_queues } = contained;
+        let control = control.map(|socket| {
+            let rights = Arc::clone(&rights);
+            socket.removed_by(move || rights.remove_control())
+        });
+        let Stack { counted, traced, buffered, top, writable } =
+            stacked(&options, open, image, &clock, &host, &rights)?;
+        let logger = Arc::clone(&rights);
+        let log: Log = Arc::new(move |text: &str| logger.log(text));
+        let volume = match mounted(top, &clock, &options, &log) {
+            Ok(volume) => volume,
+            Err(err) => {
+                // What it refuses is the caller's to know, not what comes of the log.
+                let _ = detach(buffered);
+                return Err(Failure::from(err).at(image.display()));
+            }
+        };
+        tell(&volume, &options, mounter.as_ref(), image);
+        let buffer = buffered.as_ref().map(Buffered::buffer);
+        let live = Arc::new(Live::new(&volume, buffer, writable, &rights, &options)?);
+        let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
+        let setup = Setup {
+            counts: Arc::new(move || counted.counts()),
+            buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
+            settings: live.settings(),
+            capture: traced.as_ref().map(|traced| &traced.capture),
+            log: Arc::clone(&log),
+            host,
+            own_queues,
+            rings,
+            log_reason,
+            sandbox: layers.document(options.sandbox),
+            ..Setup::new(dir, volume.clone(), clock, options, image.to_owned())
+        };
+        // The socket exists before the mount, so that a program that sees the mount can use it.
+        let control = control.and_then(|socket| live.answer(socket));
+        let mount = match Mount::start(setup, dir) {
+            Ok(mount) => mount,
+            Err(err) => {
+                // Nothing was changed: the image goes back to what it was.
+                let _ = volume.unmount();
+                let _ = detach(buffered);
+                return Err(err.into());
+            }
+        };
+        drop(volume);
+        let to_log = Arc::clone(&log);
+        crate::end_on_panic(move |line| to_log(line));
+        if let Some(ready) = ready {
+            ready()?;
+            if !layers.missing.is_empty() {
+                log(&layers.line());
+            }
         }
-    };
-    tell(&volume, &options, &mounter, image);
-    let buffer = buffered.as_ref().map(Buffered::buffer);
-    let live = Arc::new(Live::new(&volume, buffer, writable, &rights, options.policies())?);
-    let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
-    let setup = Setup {
-        counts: Arc::new(move || counted.counts()),
-        buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
-        settings: live.settings(),
-        capture: traced.as_ref().map(|traced| &traced.capture),
-        log: Arc::clone(&log),
-        host,
-        own_queues,
-        rings,
-        log_reason,
-        sandbox: layers.document(options.sandbox),
-        ..Setup::new(dir, volume.clone(), clock, options, image.to_owned())
-    };
-    // The socket exists before the mount, so that a program that sees the mount can use it.
-    let control = control.and_then(|socket| live.answer(socket));
-    let mount = match Mount::start(setup, dir) {
-        Ok(mount) => mount,
-        Err(err) => {
-            // Nothing was changed: the image goes back to what it was.
-            let _ = volume.unmount();
-            let _ = detach(buffered);
-            return Err(err.into());
-        }
-    };
-    drop(volume);
-    let to_log = Arc::clone(&log);
-    crate::end_on_panic(move |line| to_log(line));
-    if let Some(null) = null {
-        ready(&null).map_err(|err| Failure::host(dir, &err))?;
-        if !layers.missing.is_empty() {
-            log(&layers.line());
-        }
+        stay(&mount, &live, &log);
+        drop(control);
+        end(mount, buffered, traced, (image, &log)).inspect_err(|failure| {
+            if in_background {
+                log(failure.message().unwrap_or_default());
+            }
+        })
     }
-    stay(&mount, &live, &log);
-    drop(control);
-    let done = end(mount, buffered, traced, (image, &log));
-    done.inspect_err(|failure| {
-        if args.served {
-            log(failure.message().unwrap_or_default());
-        }
-    })
 }
 
 /// Unmounts, if nobody has yet; then everything is at its place and the trace has its name.

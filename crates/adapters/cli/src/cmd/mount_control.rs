@@ -7,6 +7,7 @@ use syncline_buffer::Buffer;
 use syncline_control::{Governed, Governor};
 use syncline_device::{Clock, WallClock};
 use syncline_fs::Volume;
+use syncline_fuse::FuseOptions;
 
 use super::mount::Log;
 use super::reopened::Reopened;
@@ -25,17 +26,19 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// With these policies on as long as it can write.
+    /// With the policies of its options on as long as it can write.
     pub(super) fn new(
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
         writable: Result<Reopened, String>,
         rights: &Arc<dyn Rights>,
-        policies: Vec<&'static str>,
+        options: &FuseOptions,
     ) -> Result<Live, Failure> {
         let (volume, buffer, rights) = (volume.clone(), buffer.cloned(), Arc::clone(rights));
         let governor = Governor::with(Arc::new(move || rights.services()));
-        let live = Live { volume, buffer, governor, policies, writable: Mutex::new(writable) };
+        governor.set_later(options.later_policies());
+        let (policies, writable) = (options.policies(), Mutex::new(writable));
+        let live = Live { volume, buffer, governor, policies, writable };
         if !live.volume.is_read_only() {
             live.begin_policies().map_err(Failure::Failed)?;
         }
@@ -75,8 +78,8 @@ impl Live {
             "sync" => live.volume.sync().map(|()| String::new()).map_err(|err| err.to_string()),
             other => match other.strip_prefix("set ") {
                 Some(words) => {
-                    let words = words.split_whitespace();
-                    live.governor.set(live.governed(), words).map(|()| String::new())
+                    let set = live.governor.set(live.governed(), words.split_whitespace());
+                    set.map(|()| String::new())
                 }
                 None => {
                     Err(format!("`{other}` is not a request; use set, sync, clean or shutdown"))
@@ -112,6 +115,9 @@ impl Live {
     pub(super) fn visit(&self, clock: &WallClock, said: &mut bool, log: &Log) {
         if let Some(buffer) = &self.buffer {
             super::buffer::keep(buffer, clock, said, &|text| log(text));
+        }
+        if self.volume.has_deferred() {
+            self.governor.guard(self.governed()).iter().for_each(|line| log(line));
         }
         self.volume.take_missing().iter().for_each(|what| log(&format!("missing: {what}")));
         // A failure has latched the buffer or the volume: the next call of a program says it.

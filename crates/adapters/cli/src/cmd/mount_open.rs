@@ -94,7 +94,7 @@ impl Open {
     }
 
     /// Limits of the process that serves it.
-    fn limits(&self, options: &FuseOptions) -> Limits {
+    pub(super) fn limits(&self, options: &FuseOptions) -> Limits {
         let cache_bytes = options.volume.cache_bytes.max(options.buffer_ram.unwrap_or_default());
         let size_bytes = |file: &FileDevice| file.geometry().size_bytes;
         let log_bytes = self.log.as_ref().map_or(0, |(log, _)| size_bytes(log));
@@ -114,7 +114,7 @@ impl Open {
 }
 
 /// Rings for the workers of a mount, if the kernel offers them for requests.
-fn rings(options: &FuseOptions, image: &Path) -> Option<Rings> {
+pub(super) fn rings(options: &FuseOptions, image: &Path) -> Option<Rings> {
     Rings::of(options).unwrap_or_else(|err| {
         let text = "requests come through /dev/fuse, since this system allows no io_uring";
         crate::complain(&format!("{}: {text}: {err}", image.display()));

@@ -93,7 +93,7 @@ impl Pin {
     }
 }
 
-fn another(image: &Path) -> Failure {
+pub(super) fn another(image: &Path) -> Failure {
     let text = format!("{}: it is not the file that was mounted", image.display());
     Failure::Failed(text)
 }

@@ -74,7 +74,13 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let is_deleted = entry.is_trusted() && is_deleted(&entry.source);
     unmount(&dir, args.lazy)?;
     if is_deleted {
-        let text = "deleted or moved while it was mounted: if deleted, what was written is gone";
+        // Images may be in /dev/shm.
+        let is_device = entry.source.starts_with("/dev") && !entry.source.starts_with("/dev/shm");
+        let text = if is_device {
+            "the device was pulled out while it was mounted; what was not synced before is lost"
+        } else {
+            "deleted or moved while it was mounted: if deleted, what was written is gone"
+        };
         crate::complain(&format!("{}: {text}", entry.source.display()));
     }
     let (Some(image), false) = (image, args.lazy) else { return Ok(()) };

@@ -327,8 +327,8 @@ impl Keeper {
 }
 
 impl Host for Keeper {
-    fn owner(&self) -> u32 {
-        self.owner
+    fn owner(&self) -> Option<u32> {
+        Some(self.owner)
     }
 
     fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {

@@ -145,7 +145,9 @@ fn files_of_a_kernel_file_system_are_relaxed_and_strict_again() {
     let node = files.serve(&["--create", "--log-size", "4M"]);
     files.mount(&node);
     let (served, mnt) = (files.text("served"), files.text("mnt"));
-    done(&["ctl", "set", &served, "idle_after=1000", "relaxed_expire=1000"]);
+    // The battery of this machine is not asked.
+    let still = ["idle_after=1000", "relaxed_expire=1000", "power=off", "session=off"];
+    done(&[&["ctl", "set", &served][..], &still].concat());
     let status = |name: &str| {
         let text = done(&["buffer", "status", "--json", &served]);
         serde_json::from_str::<serde_json::Value>(&text).unwrap()[name].clone()
@@ -189,6 +191,64 @@ fn files_of_a_kernel_file_system_are_relaxed_and_strict_again() {
     assert_eq!(status("relaxed_files"), 0);
     let shown = done(&["buffer", "status", &served]);
     assert!(shown.contains("strict   since the file system was unmounted"), "{shown}");
+    done(&["buffer", "detach", &served]);
+    assert!(files.server.take().unwrap().wait().unwrap().success());
+    files.node = None;
+    e2fsck_clean(&files.path("image")).unwrap();
+}
+
+/// A policy that was set before stays as it was set. A program says the power.
+#[test]
+fn the_first_relaxed_file_of_a_buffer_brings_the_policies() {
+    let test = "the_first_relaxed_file_of_a_buffer_brings_the_policies";
+    if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let mut files = Files::new(64 << 20);
+    let (said, sensor) = (files.path("said"), files.text("sensor"));
+    std::fs::write(&said, "power=good").unwrap();
+    std::fs::write(&sensor, format!("#!/bin/sh\nexec cat {}\n", said.display())).unwrap();
+    std::fs::set_permissions(&sensor, PermissionsExt::from_mode(0o755)).unwrap();
+    let node = files.serve(&["--create", "--log-size", "4M", "--sensor", &sensor]);
+    files.mount(&node);
+    let (served, mnt) = (files.text("served"), files.text("mnt"));
+    let status = || {
+        let text = done(&["buffer", "status", "--json", &served]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let wait_for = |what: &str, wanted: &dyn Fn(&serde_json::Value) -> bool| {
+        for _ in 0..1200 {
+            if wanted(&status()["settings"]) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{what}: {}", status());
+    };
+    let still = ["idle_after=1000", "relaxed_expire=1000", "session=off"];
+    done(&[&["ctl", "set", &served][..], &still].concat());
+    let write = || {
+        let to = format!("of={mnt}/a bs=32K count=4 conv=notrunc,fsync oflag=direct");
+        assert!(shell(&format!("dd if=/dev/urandom {to} status=none")));
+    };
+    write();
+    assert_eq!(status()["settings"]["policies"], serde_json::json!([]));
+    done(&["buffer", "relax", &served, &format!("{mnt}/a")]);
+    wait_for("policies", &|now| now["policies"] == serde_json::json!(["power"]));
+    wait_for("it runs", &|now| now["power"] == "good");
+    write();
+    assert_eq!(status()["relaxed_pages"], 32, "it waits");
+    // The battery is low: what waits is written out, and nothing waits after that.
+    std::fs::write(&said, "power=failing").unwrap();
+    wait_for("strict", &|now| now["ram_off_by_policy"] == true);
+    assert_eq!((&status()["relaxed_pages"], &status()["ram_pages"]), (&0.into(), &0.into()));
+    write();
+    assert_eq!((&status()["relaxed_pages"], &status()["ram_pages"]), (&0.into(), &0.into()));
+    std::fs::write(&said, "power=good").unwrap();
+    wait_for("relaxed again", &|now| now["ram_off_by_policy"] == false);
+    write();
+    assert_eq!(status()["relaxed_pages"], 32, "it waits again");
+    assert!(shell(&format!("umount {mnt}")));
     done(&["buffer", "detach", &served]);
     assert!(files.server.take().unwrap().wait().unwrap().success());
     files.node = None;

@@ -231,11 +231,14 @@ fn settings_of_a_mount_change_while_it_serves() {
     // With a buffer, the settings of both.
     let place = scratch();
     let log = place.path().join("log");
-    let options = format!("{options},buffer_log={},buffer_log_size=4M", log.display());
+    let options = format!("{options},buffer_log={},buffer_log_size=4M,auto_ram=on", log.display());
     mounted.mount(&options);
-    done(&["ctl", "set", &dir, "ram=2M", "log=off", "relaxed=off", "auto-ram=on"]);
+    let policies = status_of(&mounted)["settings"]["policies"].take();
+    assert_eq!(policies, serde_json::json!(["power", "session", "auto-ram"]));
+    done(&["ctl", "set", &dir, "ram=2M", "log=off", "relaxed=off", "auto-ram=off"]);
     let status = status_of(&mounted);
     let settings = &status["settings"];
+    assert_eq!(settings["policies"], serde_json::json!(["power", "session"]));
     assert_eq!((&settings["ram_bytes"], &settings["log"]), (&(2 << 20).into(), &false.into()));
     assert_eq!(settings["relaxed"], false);
     assert!(flushed_by(&mounted, "b.cache") > 0);
@@ -253,6 +256,35 @@ fn wait_for(mounted: &Mounted, what: &str, wanted: impl Fn(&Value) -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     panic!("{what}: {}", status_of(mounted));
+}
+
+/// A policy that was set, at the mount or later, stays as it was set.
+#[test]
+fn the_first_deferred_fsync_brings_the_policies() {
+    if !require("the_first_deferred_fsync_brings_the_policies", &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "session=off");
+    let (path, dir) = (mounted.at("a.db"), mounted.dir.to_str().unwrap().to_owned());
+    let file = std::fs::File::create(&path).unwrap();
+    let now = |wanted: &[&str]| {
+        let wanted = serde_json::json!(wanted);
+        wait_for(&mounted, "policies", |settings| settings["policies"] == wanted);
+    };
+    file.sync_all().unwrap();
+    now(&[]);
+    done(&["ctl", "relax", path.to_str().unwrap()]);
+    file.sync_all().unwrap();
+    now(&["power"]);
+    drop(file);
+    mounted.unmount_clean();
+    mounted.mount("");
+    done(&["ctl", "set", &dir, "power=off"]);
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    wait_for(&mounted, "session", |settings| {
+        settings["policies"] == serde_json::json!(["session"])
+    });
+    mounted.unmount_clean();
 }
 
 #[test]

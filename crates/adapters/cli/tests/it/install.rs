@@ -20,6 +20,40 @@ fn build(dir: &Path) -> PathBuf {
     build
 }
 
+/// Highest exposure of a unit that serves any user, in tenths.
+const EXPOSURE_MAX: &str = "--threshold=15";
+
+/// As systemd reads them; that of the users' service restricts it as far as it is promised.
+#[test]
+fn the_units_are_valid_and_contained() {
+    let test = "the_units_are_valid_and_contained";
+    let analyze = || Command::new("systemd-analyze");
+    if !analyze().arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        return syncline_testkit::skip(test, "systemd-analyze is not installed");
+    }
+    let dir = scratch();
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/systemd");
+    let program = env!("CARGO_BIN_EXE_syncline");
+    let copy = |unit: &str| {
+        let text = std::fs::read_to_string(packaged.join(unit)).unwrap();
+        let name = Path::new(unit).file_name().unwrap();
+        let copied = dir.path().join(name);
+        std::fs::write(&copied, text.replace("/usr/bin/syncline", program)).unwrap();
+        copied
+    };
+    let units = ["syncline.socket", "syncline@.service", "user/syncline-card@.service"].map(copy);
+    let ran = |words: &[&str], unit: &Path| {
+        let mut command = analyze();
+        command.args(words).arg(unit).env("XDG_RUNTIME_DIR", dir.path());
+        let ran = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success() && !said.contains(program), "{}: {said}", unit.display());
+    };
+    ran(&["verify", "--man=no"], &units[0]);
+    ran(&["verify", "--man=no", "--user"], &dir.path().join("syncline-card@sdb1.service"));
+    ran(&["security", "--offline=true", EXPOSURE_MAX], &units[1]);
+}
+
 #[test]
 fn a_prefix_has_all_that_runs_from_it() {
     let dir = scratch();
@@ -49,6 +83,10 @@ fn a_prefix_has_all_that_runs_from_it() {
         ("lib/udev/rules.d/70-syncline.rules", "SUBSYSTEM"),
         ("share/doc/syncline/docs/INSTALL.md", "make install"),
         ("lib/systemd/system/syncline-mount@.service", "ExecStart=/opt/mine/bin/syncline"),
+        ("lib/systemd/system/syncline.socket", "ListenSequentialPacket=/run/filesystems/syncline"),
+        ("lib/systemd/system/syncline@.service", "ExecStart=/opt/mine/bin/syncline service"),
+        ("lib/systemd/user/syncline-card@.service", "exec /opt/mine/bin/syncline mount"),
+        ("lib/systemd/system/user@.service.d/50-syncline.conf", "udevadm trigger"),
     ] {
         assert!(text(path).contains(has), "{path}");
     }

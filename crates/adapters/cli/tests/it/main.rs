@@ -28,6 +28,7 @@ mod repair;
 mod rescue;
 mod sandbox;
 mod serve;
+mod service;
 mod several;
 mod shell;
 mod stopped;

@@ -26,9 +26,13 @@ fallocate -l 4M $m/fa; fallocate -p -o 0 -l 64K $m/big; truncate -s 3 $m/big
 chmod 2755 $m/d/5; chgrp 7 $m/d/5; touch -d @0 $m/d/6
 find $m > /dev/null; cat $m/d/* > /dev/null"#;
 
-fn worked(dir: &Path) {
+pub(crate) fn worked_in(dir: &Path) {
     let done = Command::new("sh").arg("-c").arg(WORK).arg(dir).status().unwrap();
     assert!(done.success());
+}
+
+fn worked(dir: &Path) {
+    worked_in(dir);
     for words in [&["sync"][..], &["set", "dirty_ratio=15", "power=on"]] {
         let mut command = binary();
         command.arg("ctl").arg(words[0]).arg(dir).args(&words[1..]);
@@ -38,14 +42,14 @@ fn worked(dir: &Path) {
 }
 
 /// Refused calls in the log of strace, by thread and name.
-fn refused(log: &str) -> Vec<&str> {
+pub(crate) fn refused(log: &str) -> Vec<&str> {
     let refused = |line: &&str| line.contains(" = -1 EPERM") || line.contains(" = -1 EACCES");
     let expected = |line: &&str| EXPECTED.iter().any(|path| line.contains(path));
     log.lines().filter(refused).filter(|line| !expected(line)).collect()
 }
 
 /// True if there is what a test needs to see the calls of a mount.
-fn traceable(test: &str) -> bool {
+pub(crate) fn traceable(test: &str) -> bool {
     if !require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
         return false;
     }

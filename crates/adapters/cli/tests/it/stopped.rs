@@ -177,8 +177,14 @@ fn the_first_signal_ends_a_command_that_works_for_long() {
     std::fs::copy(&image, &copy).unwrap();
     let root = |image: &str| at(Path::new(image), "/");
     let (to_tree, new) = (root(&image), path("new.img"));
-    let (log, file) = (path("log"), path("file"));
+    let (log, file, full) = (path("log"), path("file"), path("full"));
     std::fs::write(&file, vec![7; 100 << 20]).unwrap();
+    // No command needs what the one before it made, which may have ended before that.
+    for directory in 0..20 {
+        let directory = format!("{full}/d{directory}");
+        std::fs::create_dir_all(&directory).unwrap();
+        (0..1000).for_each(|file| std::fs::write(format!("{directory}/f{file}"), "").unwrap());
+    }
     done(&["flashlite", "write", &log, &file]);
     let commands: [&[&str]; 15] = [
         &["import", &tar, &new],
@@ -189,8 +195,8 @@ fn the_first_signal_ends_a_command_that_works_for_long() {
         &["repair", "-n", &image],
         &["ls", "-R", &to_tree],
         &["cp", "-r", &to_tree, &tree],
-        &["cp", "-r", &tree, &root(&copy)],
-        &["rm", "-r", &format!("{}tree", root(&copy)), &format!("{}d7", root(&copy))],
+        &["cp", "-r", &full, &root(&copy)],
+        &["rm", "-r", &format!("{}d6", root(&copy)), &format!("{}d7", root(&copy))],
         &["resize", &image, "700M"],
         &["resize", "--minimum", &image],
         &["resize", &image, "64G"],

@@ -53,6 +53,8 @@ pub(crate) struct Serve {
     group: Option<u32>,
     eager: bool,
     writeback_cache: bool,
+    /// Users other than the one who mounted may use the mount.
+    is_shared: bool,
     pub(crate) atomics: atomic::Atomics,
     status: Arc<Status>,
     /// Wakes the maintenance thread when too much is dirty.
@@ -96,7 +98,7 @@ impl Serve {
         let eager = options.volume.sync != SyncMode::Ordered;
         let (owner, group) = (options.uid, options.gid);
         let (nodes, handles, wakeup, atomics) = Default::default();
-        let writeback_cache = options.writeback_cache;
+        let (writeback_cache, is_shared) = (options.writeback_cache, options.allow_other);
         Serve {
             vol,
             clock,
@@ -106,6 +108,7 @@ impl Serve {
             group,
             eager,
             writeback_cache,
+            is_shared,
             atomics,
             status,
             wakeup,
@@ -115,7 +118,12 @@ impl Serve {
 
     /// True for the user who serves the mount, and for administrators.
     pub(crate) fn is_servers(&self, caller: Caller) -> bool {
-        caller.uid == self.host.owner() || caller.is_administrator(&*self.host)
+        let is_owner = match self.host.owner() {
+            Some(owner) => caller.uid == owner,
+            // Nobody else gets to it.
+            None => !self.is_shared,
+        };
+        is_owner || caller.is_administrator(&*self.host)
     }
 
     /// Drops every inode, for the unmount.

@@ -14,6 +14,7 @@
 //! | `spatial_protected` | our own | yes | no |
 //! | `block_clock` | our own | yes, blocks of 64 pages | yes |
 //! | `spatial_blocks` | our own; order of write-back only | yes | no |
+//! | `mglru` | Linux 6.12 page cache | no | no |
 //! | `twoq`, `arc`, `s3fifo`, `sieve` | VLDB 1994, FAST 2003, SOSP 2023, NSDI 2024 | no | no |
 //! | `min` | Belady 1966, the bound; simulation only | no | no |
 //!
@@ -28,6 +29,7 @@ pub mod fab;
 pub mod linux2q;
 pub mod lru;
 pub mod lru_wsr;
+pub mod mglru;
 pub mod min;
 pub mod operation_aware;
 pub mod s3fifo;
@@ -230,6 +232,7 @@ table! {
     block_clock::BlockClock: "clock in the order of addresses, by blocks of 64 pages",
     twoq::TwoQ: "2Q: LRU for pages that came twice",
     arc::Arc: "two LRU lists, whose shares follow the misses",
+    mglru::Mglru: "generations, as Linux of today",
     s3fifo::S3Fifo: "a small queue for what comes once, a main one for what is used",
     sieve::Sieve: "first in first out, used pages stay in place",
     min::Min: "Belady's bound: the farthest next use goes",

@@ -155,6 +155,66 @@ fn blockclock_model(capacity: usize, trace: &Trace) -> Figures {
     figures(counts)
 }
 
+/// Multi-gen LRU on a queue a generation: (page, dirty, uses), the page that leaves next first.
+fn mglru_model(capacity: usize, trace: &Trace) -> Figures {
+    let mut generations = VecDeque::from(vec![VecDeque::<(u64, bool, u32)>::new(); 4]);
+    let mut left = Vec::<(u64, u32)>::new();
+    let tier = |uses: u32| [0, 0, 1, 2, 2, 3][uses as usize];
+    // By tier: (came back, left or stayed), of this generation and of those before.
+    let (mut now, mut before) = ([(0u64, 0u64); 4], [(0u64, 0u64); 4]);
+    let mut counts = Counts::default();
+    for &(page, write) in trace {
+        if let Some(entry) = generations.iter_mut().flatten().find(|entry| entry.0 == page) {
+            counts.hits += 1;
+            *entry = (page, entry.1 | write, (entry.2 + 1).min(5));
+            continue;
+        }
+        counts.misses += 1;
+        let ghost = left.iter().position(|ghost| ghost.0 == page).map(|at| left.remove(at).1);
+        now[ghost.map_or(0, tier)].0 += u64::from(ghost.is_some());
+        while generations.iter().flatten().count() == capacity {
+            let many = generations.len();
+            let len = |at: usize| generations[at].len();
+            if many < 3 || many == 3 && (len(2) * 2 > capacity || len(0) * 4 < capacity) {
+                generations.push_back(VecDeque::new());
+            }
+            let Some((old, dirty, uses)) = generations[0].pop_front() else {
+                generations.pop_front();
+                left.clear();
+                for (now, before) in now.iter_mut().zip(&mut before) {
+                    *before = ((before.0 + now.0) / 2, (before.1 + now.1) / 2);
+                    *now = (0, 0);
+                }
+                continue;
+            };
+            let of = |tier: usize| (now[tier].0 + before[tier].0, now[tier].1 + before[tier].1);
+            let back = |tier: &usize| {
+                let ((first_back, first), (back, all)) = (of(0), of(*tier));
+                back >= 64 && back * (first + 64) > (first_back + 1) * all * 2
+            };
+            let stays = uses == 5 || (1..4).find(back).is_some_and(|from| tier(uses) >= from);
+            now[tier(uses)].1 += 1;
+            if stays {
+                generations[1].push_front((old, dirty, 0));
+            } else {
+                counts.evictions += 1;
+                counts.write_backs += u64::from(dirty);
+                if left.len() == capacity {
+                    let least = left.iter().map(|ghost| ghost.1).min();
+                    let oldest = left.iter().position(|ghost| Some(ghost.1) == least);
+                    left.remove(oldest.expect("it is full"));
+                }
+                left.push((old, uses.max(1)));
+            }
+        }
+        let uses = if ghost.is_some_and(|uses| uses >= 4) { 5 } else { 1 };
+        let next = usize::from(generations.len() == 4);
+        generations[next].push_back((page, write, uses));
+    }
+    counts.write_backs += generations.iter().flatten().filter(|entry| entry.1).count() as u64;
+    figures(counts)
+}
+
 /// The misses of MIN, each victim searched in the rest of the trace.
 fn min_misses(capacity: usize, trace: &[(u64, bool)]) -> u64 {
     let (mut cached, mut misses) = (Vec::<u64>::new(), 0);
@@ -196,6 +256,8 @@ fn policies_agree_with_their_models_at_every_size() {
             assert_eq!(of("spatialclock"), spatial, "spatialclock {capacity}");
             let blocks = blockclock_model(capacity, &trace);
             assert_eq!(of("blockclock"), blocks, "blockclock {capacity}");
+            let generations = mglru_model(capacity, &trace);
+            assert_eq!(of("mglru"), generations, "mglru {capacity}");
         }
         let head: Trace = trace[..3_000].to_vec();
         for capacity in [1, 7, 60] {

@@ -1,6 +1,6 @@
 //! The device on Linux: `O_DIRECT`, io_uring, locks. Its promises stand in the module above.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::aligned::{AlignedBuffer, Pool};
+use super::lives::Lives;
 use super::lock::{self, Held};
 use super::ring::Ring;
 use super::transfer::Transfer;
@@ -20,11 +21,14 @@ const RING_ENTRIES: usize = 32;
 
 const EIO: i32 = 5;
 const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
 const EROFS: i32 = 30;
 
 /// EPERM, EACCES, EROFS: what opening for writing gives where only reading is allowed.
 const PROTECTED: [i32; 3] = [1, 13, EROFS];
 const NOT_WRITABLE: &str = "check that it may be written to, or mount it with -o ro";
+const NOT_OPENED: &str = "check the path and its permissions";
+const NO_IMAGE: &str = "give an image file or a block device";
 const IN_USE: &str = "unmount it or close the program that uses it";
 
 #[derive(Debug)]
@@ -54,6 +58,7 @@ pub struct FileDevice {
     buffered: File,
     direct: Option<Direct>,
     ring: Option<Mutex<Ring>>,
+    pub(super) lives: Lives,
     pool: Pool,
     geometry: Geometry,
     block_device: bool,
@@ -91,18 +96,62 @@ impl FileDevice {
     /// As [`open`](Self::open).
     pub fn open_new(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let failed = |error: io::Error, next: &str| open_error(path, &error, next);
-        let next = "check the path and its permissions";
-        let metadata = std::fs::metadata(path).map_err(|e| failed(e, next))?;
+        let metadata = std::fs::metadata(path).map_err(|e| failed(e, NOT_OPENED))?;
         let block_device = metadata.file_type().is_block_device();
         if !block_device && !metadata.is_file() {
-            let next = "give an image file or a block device";
-            return Err(failed(io::Error::from_raw_os_error(22), next));
+            return Err(failed(io::Error::from_raw_os_error(EINVAL), NO_IMAGE));
         }
         let exclusive = if block_device && options.lock { OFlags::EXCL } else { OFlags::empty() };
-        let buffered = open_with(path, options, exclusive).map_err(|e| {
-            let protected = e.raw_os_error().is_some_and(|errno| PROTECTED.contains(&errno));
-            failed(e, if protected { NOT_WRITABLE } else { IN_USE })
+        let open = |flags| open_with(path, options, flags);
+        FileDevice::opened(path, options, exclusive, &open, lock::take)
+    }
+
+    /// Opens a file or block device through a process that has the right to: `open` asks it, with
+    /// flags of open(2). `path` is for messages. Who has a lock of it cannot be seen, so each
+    /// counts.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_by(
+        path: &Path,
+        options: FileOptions,
+        open: &dyn Fn(OFlags) -> io::Result<File>,
+    ) -> Result<FileDevice, DeviceError> {
+        let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let asked = |flags| open(access | flags);
+        // Without O_CREAT it has no effect on a file.
+        let device = FileDevice::opened(path, options, OFlags::EXCL, &asked, lock::take_unseeing)?;
+        let used = super::mounts::kernel_use_of(&device.buffered);
+        match used.filter(|_| options.lock && !options.read_only) {
+            Some(reason) => {
+                let path = path.display().to_string();
+                Err(DeviceError::Open { path, reason, errno: EBUSY })
+            }
+            None => Ok(device),
+        }
+    }
+
+    fn opened(
+        path: &Path,
+        options: FileOptions,
+        exclusive: OFlags,
+        open: &dyn Fn(OFlags) -> io::Result<File>,
+        lock: fn(&File, bool) -> io::Result<Held>,
+    ) -> Result<FileDevice, DeviceError> {
+        let failed = |error: io::Error, next: &str| open_error(path, &error, next);
+        let buffered = open(exclusive).map_err(|e| {
+            let next = match e.raw_os_error() {
+                Some(EBUSY) => IN_USE,
+                Some(errno) if PROTECTED.contains(&errno) && !options.read_only => NOT_WRITABLE,
+                _ => NOT_OPENED,
+            };
+            failed(e, next)
         })?;
+        let metadata = buffered.metadata().map_err(|e| failed(e, "check the device"))?;
+        let block_device = metadata.file_type().is_block_device();
+        if !block_device && !metadata.is_file() {
+            return Err(failed(io::Error::from_raw_os_error(EINVAL), NO_IMAGE));
+        }
         if block_device
             && !options.read_only
             && sys::block_device_read_only(&buffered).unwrap_or(false)
@@ -111,28 +160,32 @@ impl FileDevice {
         }
         let mut held = None;
         if options.lock {
-            held = Some(lock::take(&buffered, options.read_only).map_err(|error| {
+            held = Some(lock(&buffered, options.read_only).map_err(|error| {
                 let reason = lock::user_of(path, &buffered);
                 let errno = error.raw_os_error().unwrap_or(EIO);
                 DeviceError::Open { path: path.display().to_string(), reason, errno }
             })?);
         }
-        let size =
-            if block_device { sys::block_device_size(&buffered) } else { Ok(metadata.len()) };
+        let size = if block_device { device_size(&buffered) } else { Ok(metadata.len()) };
         let size_bytes = size.map_err(|e| failed(e, "check the device"))?;
         let in_memory = !block_device && is_in_memory(&buffered);
-        let direct = if options.direct && !in_memory { open_direct(path, options) } else { None };
+        let wants_direct = options.direct && !in_memory;
+        let direct = if wants_direct { open_direct(open, &metadata) } else { None };
         let ring = if options.io_uring && !in_memory { Ring::new(RING_ENTRIES) } else { None };
         let direct = direct.map(|direct| (direct.file, direct.align_bytes));
         let read_only = options.read_only;
         let files = OpenFiles { buffered, direct, size_bytes, block_device, read_only };
         let mut device = FileDevice::from_files(files);
+        if block_device && device.is_direct() && !options.read_only {
+            device.lives = Lives::of(&device.buffered, ring.is_some());
+            device.geometry.write_hints = device.lives.are_used();
+        }
         (device.ring, device.lock) = (ring.map(Mutex::new), held);
         Ok(device)
     }
 
     /// The device of files that another process has opened; without a ring, which is a process's
-    /// own.
+    /// own, and without lifetimes.
     pub fn from_files(files: OpenFiles) -> FileDevice {
         let OpenFiles { buffered, direct, size_bytes, block_device, read_only } = files;
         let geometry = Geometry {
@@ -148,7 +201,8 @@ impl FileDevice {
         };
         let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
         let pool = Pool::new(RING_ENTRIES * MAX_REQUEST_BYTES as usize);
-        FileDevice { buffered, direct, ring: None, pool, geometry, block_device, lock: None }
+        let (ring, lives, lock) = (None, Lives::None, None);
+        FileDevice { buffered, direct, ring, lives, pool, geometry, block_device, lock }
     }
 
     /// Copies of the open files, for another process. The lock is held until all are closed.
@@ -250,6 +304,7 @@ impl FileDevice {
     ) -> Option<Transfer<'r>> {
         let offset = request.offset_bytes;
         let len = request.len_bytes();
+        let life = request.origin.life;
         let direct = self.direct.as_ref();
         let direct = direct.filter(|d| (offset | len) % d.align_bytes == 0);
         let file = direct.map_or(&self.buffered, |d| &d.file);
@@ -264,7 +319,9 @@ impl FileDevice {
                     buffer.gather(from);
                     vec![buffer.bytes()]
                 };
-                Some(Transfer::write(file, offset, parts, *fua && !self.block_device))
+                let file = direct.and_then(|_| self.lives.file(life)).unwrap_or(file);
+                let transfer = Transfer::write(file, offset, parts, *fua && !self.block_device);
+                Some(transfer.into_stream(self.lives.stream(life)))
             }
             Op::Read { into } => {
                 let parts = if into.iter().all(|b| fits(b)) {
@@ -366,8 +423,11 @@ impl BlockDevice for FileDevice {
 impl FileDevice {
     /// A batch; FUA writes to a block device are not durable yet.
     fn submit_all(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
-        // A batch of another thread in the ring: system calls run beside it.
-        let ring = self.ring.as_ref().filter(|_| batch.len() > 1).and_then(Mutex::try_lock);
+        // A batch of another thread in the ring: system calls run beside it. Only a ring knows
+        // streams.
+        let streams = || batch.iter().any(|request| self.lives.stream(request.origin.life) > 0);
+        let ring = self.ring.as_ref().filter(|_| batch.len() > 1 || streams());
+        let ring = ring.and_then(Mutex::try_lock);
         if let Some(mut ring) = ring {
             if ring.is_usable() {
                 for group in batch.chunks_mut(RING_ENTRIES) {
@@ -393,9 +453,19 @@ pub(super) fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|known| MAGIC.contains(&(known.f_type as u64)))
 }
 
-/// Opens with `O_DIRECT` and finds the alignment it wants, by trying.
-fn open_direct(path: &Path, options: FileOptions) -> Option<Direct> {
-    let file = open_with(path, options, OFlags::DIRECT).ok()?;
+/// A contained process may not ask the device.
+fn device_size(file: &File) -> io::Result<u64> {
+    sys::block_device_size(file)
+        .or_else(|_| Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?))
+}
+
+/// Opens the same file with `O_DIRECT` and finds the alignment it wants, by trying.
+fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>, same: &Metadata) -> Option<Direct> {
+    let file = open(OFlags::DIRECT).ok()?;
+    let found = file.metadata().ok()?;
+    if (found.dev(), found.ino()) != (same.dev(), same.ino()) {
+        return None;
+    }
     for align_bytes in [512, 4096] {
         let mut buffer = AlignedBuffer::new(align_bytes as usize);
         if rustix::io::pread(&file, buffer.bytes_mut(), 0).is_ok() {

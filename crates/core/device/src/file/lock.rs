@@ -3,6 +3,7 @@
 //! ```text
 //!   byte   WRITER   write lock of the writer: the kernel gives it to descriptors that may write
 //!          READER   read lock of each reader
+//!          MARK     read lock of a writer without the lock of WRITER
 //!   file   lock-DEV-INO in the user's runtime directory, where a stranger's read lock of WRITER
 //!          keeps a writer from its write lock
 //! ```
@@ -13,6 +14,8 @@
 //! - A writer is refused while root, the owner or its own user reads the image. Locks of anybody
 //!   else hold up nobody, since they need no more than permission to read; such a reader may see a
 //!   state that never was.
+//! - A process that cannot see who has a lock ([`take_unseeing`]) takes each for a friend's. It has
+//!   no lock file, and MARK shows it the writers that have nothing else.
 //! - Locks end with the device that took them, and with the process at the latest. A child that
 //!   another thread starts has the descriptors until it runs its program, but not the locks. If
 //!   another process has the files ([`Held::share`]), the last descriptor ends the locks.
@@ -38,8 +41,9 @@ use super::mounts::OWN_KIND;
 use super::runtime::runtime_dir;
 
 /// Bytes of the locks, behind any image.
-const WRITER: i64 = 0x7379_6e63_6c69_0000;
+pub(super) const WRITER: i64 = 0x7379_6e63_6c69_0000;
 const READER: i64 = WRITER + 1;
+const MARK: i64 = WRITER + 2;
 
 /// Time that readers have to finish before a writer looks who they are.
 const READERS_FINISH: Duration = Duration::from_secs(1);
@@ -118,7 +122,12 @@ fn taken(file: &File, read_only: bool) -> io::Result<Option<WriterFile>> {
         Err(err) if is_without_locks(err) => return by_flock(file, false),
         Err(_) if found(file, libc::F_RDLCK, WRITER) => return Err(in_use()),
         // Read locks alone are in the way.
-        Err(_) => Some(writer_file(&meta)?),
+        Err(_) => {
+            let own = writer_file(&meta)?;
+            // For who sees no lock file.
+            let _ = set(file, libc::F_RDLCK, MARK);
+            Some(own)
+        }
     };
     if own.is_none() && has_writer_file(&meta) {
         return Err(in_use());
@@ -131,6 +140,33 @@ fn taken(file: &File, read_only: bool) -> io::Result<Option<WriterFile>> {
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(own)
+}
+
+/// As [`take`], for a process that sees neither lock files of others nor their processes.
+///
+/// # Errors
+/// EAGAIN if anybody has a lock.
+pub(super) fn take_unseeing(file: &File, read_only: bool) -> io::Result<Held> {
+    let (kind, own, others) = match read_only {
+        true => (libc::F_RDLCK, READER, [WRITER, MARK]),
+        false => (libc::F_WRLCK, WRITER, [READER, MARK]),
+    };
+    let began = Instant::now();
+    let done = match set(file, kind, own) {
+        Err(err) if is_without_locks(err) => by_flock(file, read_only).map(drop),
+        Err(_) => Err(in_use()),
+        Ok(()) => loop {
+            if !others.into_iter().any(|byte| found(file, libc::F_WRLCK, byte)) {
+                break Ok(());
+            }
+            if began.elapsed() > READERS_FINISH {
+                break Err(in_use());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        },
+    };
+    done.inspect_err(|_| unlock(file))?;
+    Ok(Held { maker: std::process::id(), is_shared: AtomicBool::new(false), _own: None })
 }
 
 /// True while somebody whose locks count has the image open, as far as this user can tell.

@@ -16,6 +16,7 @@
 //! - Flush is `fdatasync`. A FUA write to a file is `RWF_DSYNC`; those of a batch to a block device
 //!   are writes and one flush behind them, because to `RWF_DSYNC` with `O_DIRECT` Linux adds a
 //!   flush behind the FUA of each (`blkdev_write_iter` in block/fops.c).
+//! - The lifetime of a write reaches a UFS disk and a device with write streams (`lives.rs`).
 //! - Discard punches a hole or is `BLKDISCARD`, and does nothing where that is not supported.
 //!
 //! Outside of Linux (`portable`) requests go one by one through the page cache; a FUA write is a
@@ -29,6 +30,8 @@ mod aligned;
 mod growing;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod lives;
 #[cfg(target_os = "linux")]
 mod lock;
 #[cfg(target_os = "linux")]

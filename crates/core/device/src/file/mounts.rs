@@ -129,7 +129,7 @@ pub fn mounted_image(image: &Path) -> Option<MountEntry> {
     let mut devices = Vec::new();
     if meta.file_type().is_block_device() {
         devices.push(numbers(meta.rdev()));
-    } else if let Some(name) = loop_over(&meta) {
+    } else if let Some(name) = loop_over(&meta, None) {
         devices = devices_of(&name);
     }
     let same = |entry: &MountEntry| {
@@ -150,11 +150,23 @@ pub fn kernel_use(path: &Path) -> Option<String> {
     if is_swap(&meta) {
         return Some("the kernel swaps to it; end that with `swapoff` first".to_owned());
     }
-    let name = loop_over(&meta)?;
-    Some(format!(
+    Some(below_loop(&loop_over(&meta, None)?))
+}
+
+fn below_loop(name: &str) -> String {
+    format!(
         "the loop device /dev/{name} is over it and may be mounted in another mount namespace; \
          unmount it and detach it with `losetup -d /dev/{name}`"
-    ))
+    )
+}
+
+/// As [`kernel_use`], of a file that another process has opened to write, which may have no path
+/// here. The kernel lets nobody write to a file to which it swaps.
+pub(super) fn kernel_use_of(file: &File) -> Option<String> {
+    let meta = file.metadata().ok().filter(Metadata::is_file)?;
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let name = loop_over(&meta, std::fs::read_link(link).ok().as_deref())?;
+    Some(below_loop(&name))
 }
 
 /// Type of this project's mounts in the mount table.
@@ -170,15 +182,15 @@ fn is_swap(meta: &Metadata) -> bool {
     names.filter(|name| !name.is_empty()).any(|name| is_file(&unescape(name), meta))
 }
 
-/// The loop device over a file.
-fn loop_over(meta: &Metadata) -> Option<String> {
+/// The loop device over a file. With `path` this is the file's name as the kernel tells it.
+fn loop_over(meta: &Metadata, path: Option<&Path>) -> Option<String> {
     let entries = std::fs::read_dir("/sys/block").ok()?;
     entries.flatten().find_map(|entry| {
         let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("loop"))?;
         let text = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
         let file = OsString::from_vec(text.strip_suffix(b"\n").unwrap_or(&text).to_vec());
         // The name is of another mount namespace, or the file has lost it: the device knows.
-        let is_over = is_file(Path::new(&file), meta) || {
+        let is_over = path == Some(Path::new(&file)) || is_file(Path::new(&file), meta) || {
             let device = File::open(Path::new("/dev").join(&name));
             device.is_ok_and(|device| {
                 super::sys::loop_file(&device).is_ok_and(|id| id == (meta.dev(), meta.ino()))

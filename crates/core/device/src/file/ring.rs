@@ -78,10 +78,10 @@ fn entry(transfer: &mut Transfer<'_>) -> io_uring::squeue::Entry {
             let count = into.len() as u32;
             opcode::Readv::new(fd, into.as_mut_ptr().cast(), count).offset(offset).build()
         }
-        Parts::Write { from, dsync } => {
+        Parts::Write { from, dsync, stream } => {
             let flags = if *dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
             let writev = opcode::Writev::new(fd, from.as_ptr().cast(), from.len() as u32);
-            writev.offset(offset).rw_flags(flags.bits() as _).build()
+            writev.offset(offset).rw_flags(flags.bits() as _).write_stream(*stream).build()
         }
     }
 }

@@ -9,8 +9,9 @@
 //! Promises: the directory belongs to the user, and nobody else may change what is in it. One that
 //! somebody else has made in its place is refused by name. Tested below.
 
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -31,13 +32,20 @@ pub fn runtime_dir(uid: u32) -> io::Result<PathBuf> {
         _ => (PathBuf::from(format!("/tmp/syncline-{uid}")), 0o700),
     };
     if own && !dir.exists() {
-        match std::fs::DirBuilder::new().mode(mode).create(&dir) {
+        match make(&dir, mode) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
             _ => {}
         }
     }
     is_owned(&dir, uid)?;
     Ok(dir)
+}
+
+/// Others look for root's lock files. So the mode is this one whatever the umask is; units of
+/// systemd set one of 0077.
+fn make(dir: &Path, mode: u32) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(mode).create(dir)?;
+    std::fs::set_permissions(dir, Permissions::from_mode(mode))
 }
 
 /// Fails unless `dir` is a directory of this user alone.
@@ -52,9 +60,16 @@ fn is_owned(dir: &Path, uid: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+
+    #[test]
+    fn the_mode_is_not_the_umasks() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("dir");
+        // More than any usual umask leaves.
+        make(&dir, 0o777).unwrap();
+        assert_eq!(dir.metadata().unwrap().mode() & 0o777, 0o777);
+    }
 
     #[test]
     fn the_directory_is_the_users_own() {
@@ -64,7 +79,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let open = scratch.path().join("open");
         std::fs::create_dir(&open).unwrap();
-        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         assert!(is_owned(&open, uid).is_err(), "others may write");
         let link = scratch.path().join("link");
         std::os::unix::fs::symlink(&dir, &link).unwrap();

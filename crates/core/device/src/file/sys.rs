@@ -1,9 +1,11 @@
-//! The block device ioctls that rustix has no safe wrapper for.
+//! The calls on files and block devices that rustix has no safe wrapper for.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
+use nix::libc;
 use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
 /// `BLKGETSIZE64`, `linux/fs.h`: `_IOR(0x12, 114, size_t)`.
@@ -14,6 +16,29 @@ const BLKROGET: Opcode = opcode::none(0x12, 94);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `LOOP_GET_STATUS64`, `linux/loop.h`: stores a `struct loop_info64`.
 const LOOP_GET_STATUS64: Opcode = 0x4C05;
+
+/// `F_SET_RW_HINT`, `fcntl(2)`: takes a pointer to a u64.
+const F_SET_RW_HINT: libc::c_int = 1024 + 12;
+
+/// Sets the expected lifetime of what is written through the inode of an open file.
+pub(super) fn set_write_hint(file: &File, hint: u64) -> io::Result<()> {
+    // SAFETY: F_SET_RW_HINT reads one u64 through its argument, which lives until the call returns.
+    match unsafe { libc::fcntl(file.as_raw_fd(), F_SET_RW_HINT, &raw const hint) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// `F_GET_RW_HINT`, `fcntl(2)`: stores a u64 through a pointer.
+#[cfg(test)]
+pub(super) fn write_hint(file: &File) -> io::Result<u64> {
+    let mut hint = 0;
+    // SAFETY: F_GET_RW_HINT stores one u64 through its argument, which lives until it returns.
+    match unsafe { libc::fcntl(file.as_raw_fd(), F_SET_RW_HINT - 1, &raw mut hint) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(hint),
+    }
+}
 
 /// Device and inode number of the file under a loop device.
 pub(super) fn loop_file(device: &File) -> io::Result<(u64, u64)> {

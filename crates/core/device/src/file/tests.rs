@@ -1,15 +1,18 @@
 //! Tests of the file device on temporary files and, where root allows, on a loop device.
 
 use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::fs::OFlags;
 use syncline_testkit::{Need, require};
 use tempfile::TempDir;
 
 use super::linux::is_in_memory;
+use super::lives::Lives;
 use super::*;
-use crate::{BlockDevice, Kind, MemoryDevice, Origin, Plug};
+use crate::{BlockDevice, Kind, MemoryDevice, Origin, Plug, WriteLife};
 
 const OTHER: Origin = Origin::new(Kind::Other, true);
 
@@ -159,6 +162,58 @@ fn a_second_writer_is_refused_and_readers_share() {
     assert_eq!(reader.write(0, &[0; 512], OTHER), Err(DeviceError::ReadOnly));
 }
 
+/// Opens as for a process that gets its files from another one.
+fn opened_by_another(path: &Path, read_only: bool) -> Result<FileDevice, DeviceError> {
+    let options = FileOptions { read_only, ..FileOptions::default() };
+    FileDevice::open_by(Path::new("shown"), options, &|flags| {
+        let rest = (flags - OFlags::RDWR).bits() as i32;
+        let writes = flags.contains(OFlags::RDWR);
+        File::options().read(true).write(writes).custom_flags(rest).open(path)
+    })
+}
+
+#[test]
+fn who_sees_nobody_respects_every_lock() {
+    let (dir, path) = image(8192);
+    let options = FileOptions::default();
+    for read_only in [false, true] {
+        let other = FileDevice::open(&path, FileOptions { read_only, ..options }).unwrap();
+        assert!(opened_by_another(&path, false).is_err());
+        assert_eq!(opened_by_another(&path, true).is_ok(), read_only);
+        drop(other);
+        let ours = opened_by_another(&path, read_only).unwrap();
+        exercise_read(&ours);
+        assert!(FileDevice::open(&path, options).is_err());
+        assert!(opened_by_another(&path, false).is_err());
+    }
+    // A stranger's lock, which leaves a writer its lock file; the stranger goes.
+    let stranger = File::open(&path).unwrap();
+    let lock = nix::libc::flock {
+        l_type: nix::libc::F_RDLCK as nix::libc::c_short,
+        l_whence: 0,
+        l_start: lock::WRITER,
+        l_len: 1,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(&stranger, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    let writer = FileDevice::open(&path, options).unwrap();
+    drop(stranger);
+    for read_only in [false, true] {
+        assert!(opened_by_another(&path, read_only).is_err());
+    }
+    drop(writer);
+    drop(opened_by_another(&path, false).unwrap());
+    let refused = opened_by_another(&dir.path().join("missing"), false).err().unwrap();
+    assert!(refused.to_string().contains("check the path"), "{refused}");
+    assert!(opened_by_another(dir.path(), true).is_err());
+}
+
+fn exercise_read(device: &FileDevice) {
+    let mut bytes = [1; 4096];
+    device.read(4096, &mut bytes, OTHER).unwrap();
+    assert_eq!(bytes, [0; 4096]);
+}
+
 #[test]
 fn wrong_paths_and_shrunken_files_are_errors() {
     let (dir, path) = image(8192);
@@ -220,6 +275,29 @@ fn one_flush_for_a_batch(device: &FileDevice, node: &str) {
     assert_eq!(flushes(node) - before, 1, "none for a write");
 }
 
+/// A loop device has no use for them, and takes them all the same.
+fn lifetimes_have_files_of_their_own(node: &str) {
+    let Ok(mut device) = FileDevice::open(Path::new(node), FileOptions::default()) else {
+        return println!("no direct and exclusive device here");
+    };
+    assert!(!device.geometry().write_hints && !device.lives.are_used());
+    let file = device.try_clone_file().unwrap();
+    device.lives = Lives::hints(&file, file.metadata().unwrap().rdev());
+    let lives =
+        [WriteLife::Short, WriteLife::Medium, WriteLife::Long, WriteLife::Extreme].into_iter();
+    for (nr, life) in lives.enumerate() {
+        let own = device.lives.file(life).expect("a node each, as root");
+        assert_eq!(sys::write_hint(own).unwrap(), nr as u64 + 2, "RWH_WRITE_LIFE of {life:?}");
+        let (at, origin) = (nr as u64 * 8192, Origin { life, ..OTHER });
+        device.write(at, &[nr as u8 + 1; 4096], origin).unwrap();
+        let mut read = [0; 4096];
+        device.read(at, &mut read, origin).unwrap();
+        assert_eq!(read, [nr as u8 + 1; 4096]);
+    }
+    assert!(device.lives.file(WriteLife::NotSet).is_none());
+    assert_eq!(sys::write_hint(&file).unwrap(), 0, "the node in /dev keeps none");
+}
+
 #[test]
 fn a_loop_device_works_and_a_mounted_one_is_refused() {
     const NAME: &str = "a_loop_device_works_and_a_mounted_one_is_refused";
@@ -229,6 +307,9 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
     let (dir, path) = image(16 << 20);
     let node = run("losetup", &["--find", "--show", path.to_str().unwrap()]).unwrap();
     let _loop_device = Undo("losetup", vec!["--detach".to_string(), node.clone()]);
+    let refused = opened_by_another(&path, false).err().unwrap().to_string();
+    assert!(refused.contains(&format!("the loop device {node} is over it")), "{refused}");
+    drop(opened_by_another(&path, true).unwrap());
     for options in every_mode() {
         match FileDevice::open(Path::new(&node), options) {
             Ok(device) => {
@@ -241,6 +322,7 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
             Err(error) => println!("no mode {options:?} here: {error}"),
         }
     }
+    lifetimes_have_files_of_their_own(&node);
     let mount_point = dir.path().join("mnt");
     std::fs::create_dir(&mount_point).unwrap();
     let mount_point = mount_point.to_str().unwrap().to_string();

@@ -23,15 +23,23 @@ pub(super) struct Transfer<'a> {
 pub(super) enum Parts<'a> {
     /// Fill these.
     Read(Vec<IoSliceMut<'a>>),
-    /// Store these, durably on completion where `dsync`.
-    Write { from: Vec<IoSlice<'a>>, dsync: bool },
+    /// Store these, durably on completion where `dsync`; through a ring into this stream.
+    Write { from: Vec<IoSlice<'a>>, dsync: bool, stream: u8 },
 }
 
 impl<'a> Transfer<'a> {
     /// A write.
     pub(super) fn write(file: &'a File, offset: u64, from: Vec<&'a [u8]>, dsync: bool) -> Self {
         let from = from.into_iter().map(IoSlice::new).collect();
-        Transfer { file, offset, parts: Parts::Write { from, dsync } }
+        Transfer { file, offset, parts: Parts::Write { from, dsync, stream: 0 } }
+    }
+
+    /// A write into a stream, which is a hint.
+    pub(super) fn into_stream(mut self, to: u8) -> Self {
+        if let Parts::Write { stream, .. } = &mut self.parts {
+            *stream = to;
+        }
+        self
     }
 
     /// A read.
@@ -60,7 +68,7 @@ impl<'a> Transfer<'a> {
     pub(super) fn run(self) -> io::Result<()> {
         let Transfer { file, mut offset, parts } = self;
         match parts {
-            Parts::Write { mut from, mut dsync } => {
+            Parts::Write { mut from, mut dsync, .. } => {
                 let mut sync_behind = false;
                 let mut rest = &mut from[..];
                 IoSlice::advance_slices(&mut rest, 0);

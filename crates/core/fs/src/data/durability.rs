@@ -32,6 +32,8 @@ pub(crate) struct RelaxedFiles {
     sends_relaxed: bool,
     /// True once relaxed data was written; some may still wait in a buffer below.
     pub(crate) wrote: AtomicBool,
+    /// True once an fsync of a relaxed file was deferred.
+    pub(crate) deferred: AtomicBool,
     /// Switched off, every file is strict.
     pub(crate) off: AtomicBool,
 }
@@ -49,6 +51,7 @@ impl RelaxedFiles {
             strict,
             sends_relaxed,
             wrote: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             off: AtomicBool::new(false),
         })
     }
@@ -80,7 +83,12 @@ impl RelaxedFiles {
     /// True if fsync of this inode is deferred: a file with the attribute `relaxed`, or without the
     /// attribute one whose names all match `relaxed=`. Nothing is relaxed while that is disabled.
     pub(crate) fn is_relaxed(&self, inode: &InodeRef) -> bool {
-        self.is_on() && inode.state.read().raw.is_file() && is_relaxed(durability_bits(inode))
+        let relaxed =
+            self.is_on() && inode.state.read().raw.is_file() && is_relaxed(durability_bits(inode));
+        if relaxed {
+            self.deferred.store(true, Ordering::Relaxed);
+        }
+        relaxed
     }
 
     /// With `sync=periodic`: true if fsync of this inode forces a sync point. Its attribute

@@ -104,6 +104,11 @@ impl crate::Volume {
         self.0.relaxed.is_on()
     }
 
+    /// True once an fsync of a relaxed file was deferred, since the mount.
+    pub fn has_deferred(&self) -> bool {
+        self.0.relaxed.deferred.load(Ordering::Relaxed)
+    }
+
     /// Enables relaxed files, or disables them: then every file is strict, and deferred data of
     /// relaxed files is durable when this returns.
     ///

@@ -243,8 +243,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "Page replacement: clock, lru, 2q, arc, s3-fifo, sieve, linux2q, cflru, lru-wsr, for, \
-         fab, spatialclock, spatial-protected, blockclock.",
+        "Page replacement: clock, lru, 2q, arc, s3-fifo, sieve, linux2q, mglru, cflru, lru-wsr, \
+         for, fab, spatialclock, spatial-protected, blockclock.",
         |o| Some(o.policy.name().to_owned()),
     ),
     value(

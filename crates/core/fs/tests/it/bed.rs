@@ -30,7 +30,7 @@ impl Bed {
     pub fn new(spec: &ImageSpec, files: usize) -> Bed {
         let image = mkfs(spec);
         let inos = add_empty_files(image.path(), files);
-        let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+        let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
         let clock = Arc::new(VirtualClock::default());
         Bed { image, dev, clock, inos, options: String::new() }
     }
@@ -38,7 +38,7 @@ impl Bed {
     /// As [`Bed::new`], on a device without FUA: the loop device of the kernel's counts has none.
     pub fn without_fua(spec: &ImageSpec, files: usize) -> Bed {
         let bed = Bed::new(spec, files);
-        let dev = MemoryDevice::from_bytes(&bed.image.bytes()).with_geometry(|g| g.fua = false);
+        let dev = MemoryDevice::load(bed.image.path()).unwrap().with_geometry(|g| g.fua = false);
         Bed { dev: Arc::new(dev), ..bed }
     }
 
@@ -74,15 +74,13 @@ impl Bed {
 
     /// Puts the contents of the device into the image file.
     pub fn save(&self) -> &Path {
-        let mut bytes = vec![0; self.dev.geometry().size_bytes as usize];
-        self.dev.read_at(0, &mut bytes).expect("memory reads");
-        std::fs::write(self.image.path(), &bytes).expect("the image is writable");
+        self.dev.to_file(self.image.path()).expect("the image is writable");
         self.image.path()
     }
 
     /// Takes over an image file that another writer has changed.
     pub fn load(&mut self) {
-        self.dev = Arc::new(MemoryDevice::from_bytes(&self.image.bytes()));
+        self.dev = Arc::new(MemoryDevice::load(self.image.path()).unwrap());
     }
 
     /// Lets e2fsck judge the device; the volume is unmounted.

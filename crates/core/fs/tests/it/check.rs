@@ -69,7 +69,7 @@ fn stock_images_and_what_we_write_are_clean() {
         let spec =
             ImageSpec { block_size_bytes, features: features.into(), ..ImageSpec::default() };
         let image = mkfs(&spec);
-        let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+        let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
         assert_clean(&mount(&dev, true).expect("mounts"), &format!("{what}: fresh"));
         let vol = mount(&dev, false).expect("mounts");
         fill(&vol);
@@ -97,20 +97,18 @@ impl Damaged {
     }
 
     fn report(&self) -> CheckReport {
-        let dev = Arc::new(MemoryDevice::from_bytes(&self.image.bytes()));
+        let dev = Arc::new(MemoryDevice::load(self.image.path()).unwrap());
         check(&mount(&dev, true).expect("mounts"))
     }
 }
 
 fn filled() -> TempImage {
     let image = mkfs(&ImageSpec::default());
-    let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let vol = mount(&dev, false).expect("mounts");
     fill(&vol);
     vol.unmount().expect("unmount");
-    let mut bytes = vec![0; image.bytes().len()];
-    dev.read_at(0, &mut bytes).expect("memory reads");
-    std::fs::write(image.path(), bytes).expect("scratch space");
+    dev.to_file(image.path()).expect("scratch space");
     image
 }
 
@@ -170,7 +168,7 @@ fn a_check_can_be_stopped() {
         return;
     }
     let image = mkfs(&ImageSpec::default());
-    let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let vol = mount(&dev, true).expect("mounts");
     let report = vol.check(&mut |_| false).expect("the check runs");
     assert!(report.stopped && !report.is_clean());

@@ -380,7 +380,7 @@ fn values_go_with_their_file_over_a_crash() {
         if !mode.contains("packed") {
             KernelMount::new(crashed.save(), "").unwrap().unmount().unwrap();
             e2fsck_clean(crashed.image.path()).unwrap();
-            let recovered = Arc::new(MemoryDevice::from_bytes(&crashed.image.bytes()));
+            let recovered = Arc::new(MemoryDevice::load(crashed.image.path()).unwrap());
             assert_eq!(crashed.mount_on(recovered, "ro").statfs(), free, "{mode}: by the kernel");
         }
         let vol = crashed.mount("");

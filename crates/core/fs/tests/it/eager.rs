@@ -622,7 +622,5 @@ fn mount_and_unmount(dev: &Arc<MemoryDevice>, options: &str) {
 }
 
 fn save(dev: &MemoryDevice, path: &std::path::Path) {
-    let mut bytes = vec![0; dev.geometry().size_bytes as usize];
-    dev.read_at(0, &mut bytes).expect("memory reads");
-    std::fs::write(path, &bytes).expect("scratch space");
+    dev.to_file(path).expect("scratch space");
 }

@@ -113,7 +113,7 @@ fn made_here(features: &str, steps: &[fn(&Path)]) -> Option<Crashed> {
         step(mount.path(), *run);
         states.push(tree(&TreeManifest::from_dir(mount.path()).unwrap(), true));
     }
-    let image = MemoryDevice::from_bytes(&mount.copy_live().bytes());
+    let image = MemoryDevice::load(mount.copy_live().path()).unwrap();
     mount.unmount().unwrap();
     Some(Crashed { image, states, timed: true })
 }
@@ -159,7 +159,7 @@ fn bytes_of(image: &MemoryDevice) -> Vec<u8> {
 /// The image as a file, for stock programs.
 fn saved(image: &MemoryDevice) -> TempImage {
     let file = TempImage::zeroed(0);
-    std::fs::write(file.path(), bytes_of(image)).unwrap();
+    image.to_file(file.path()).unwrap();
     file
 }
 
@@ -337,7 +337,7 @@ fn stored_fast_commits_are_applied() {
     let file = saved(&crashed.image);
     let ran = Command::new("e2fsck").args(["-fy"]).arg(file.path()).output().unwrap();
     println!("{}", String::from_utf8_lossy(&ran.stdout));
-    let theirs = MemoryDevice::from_bytes(&file.bytes());
+    let theirs = MemoryDevice::load(file.path()).unwrap();
     let (theirs, report) = recovered(&theirs, false, true).unwrap();
     assert_eq!(report.fast_commits, 0);
     assert_eq!(ours, theirs);
@@ -397,7 +397,7 @@ fn a_replay_that_is_cut_is_done_again() {
         let file = saved(&state.image);
         let ran = Command::new("e2fsck").arg("-fy").arg(file.path()).output();
         let ran = ran.map_err(|err| err.to_string())?;
-        let (seen, _) = recovered(&MemoryDevice::from_bytes(&file.bytes()), false, true)?;
+        let (seen, _) = recovered(&MemoryDevice::load(file.path()).unwrap(), false, true)?;
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();
         same(&seen, last).map_err(|error| format!("{error}: {said}"))
     });

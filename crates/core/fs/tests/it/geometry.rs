@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, MemoryDevice};
+use syncline_device::MemoryDevice;
 use syncline_fs::Volume;
 use syncline_ondisk::jbd2::JournalSuperblock;
 use syncline_testkit::{
@@ -66,10 +66,8 @@ fn geometries() -> Vec<(&'static str, Bed)> {
 
 /// The image as the next boot would find it.
 fn saved(device: &MemoryDevice) -> TempImage {
-    let mut bytes = vec![0; usize::try_from(device.geometry().size_bytes).expect("small")];
-    device.read_at(0, &mut bytes).expect("memory reads");
     let file = TempImage::zeroed(0);
-    std::fs::write(file.path(), &bytes).expect("the image is writable");
+    device.to_file(file.path()).expect("the image is writable");
     file
 }
 

@@ -455,9 +455,7 @@ fn a_directory_is_moved_by_the_attribute_and_a_full_zone_is_no_error() {
 }
 
 fn judge_moved(image: &MemoryDevice, file: &TempImage, bytes: &[u8]) -> Result<(), String> {
-    let mut all = vec![0; image.geometry().size_bytes as usize];
-    image.read_at(0, &mut all).map_err(|e| e.to_string())?;
-    std::fs::write(file.path(), &all).map_err(|e| e.to_string())?;
+    image.to_file(file.path()).map_err(|e| e.to_string())?;
     e2fsck_preen(file.path())?;
     e2fsck_clean(file.path())?;
     let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::load(file.path()).unwrap());

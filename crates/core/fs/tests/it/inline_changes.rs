@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::bed::{Bed, MIB, contents, names, owner};
 use crate::tree::VolumeTree;
-use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
+use syncline_device::{MemoryDevice, VirtualClock};
 use syncline_fs::{FallocateMode, FsError, MountOptions, RenameFlags, Volume, XattrFlags};
 use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_testkit::{
@@ -273,16 +273,13 @@ fn judge(
     file: &TempImage,
     (marks, whole): (usize, bool),
 ) -> Result<(), String> {
-    let mut all = vec![0; image.geometry().size_bytes as usize];
-    image.read_at(0, &mut all).map_err(|e| e.to_string())?;
-    std::fs::write(file.path(), &all).map_err(|e| e.to_string())?;
+    image.to_file(file.path()).map_err(|e| e.to_string())?;
     // Our recovery: e2fsck does not know the packed log.
     let dev = Arc::new(MemoryDevice::load(file.path()).unwrap());
     let clock = || Arc::new(VirtualClock::default());
     let vol = Volume::mount(dev.clone(), clock(), MountOptions::default());
     vol.map_err(|e| e.to_string())?.unmount().map_err(|e| e.to_string())?;
-    dev.read_at(0, &mut all).map_err(|e| e.to_string())?;
-    std::fs::write(file.path(), &all).map_err(|e| e.to_string())?;
+    dev.to_file(file.path()).map_err(|e| e.to_string())?;
     e2fsck_preen(file.path())?;
     e2fsck_clean(file.path())?;
     let vol = Volume::mount(dev, clock(), MountOptions::parse("ro").unwrap());

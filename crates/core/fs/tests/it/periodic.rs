@@ -42,7 +42,7 @@ fn requests(device: &RecordingDevice<MemoryDevice>) -> (usize, usize) {
 #[test]
 fn a_sync_costs_nothing_and_a_sync_point_one_write_and_one_flush() {
     let bed = bed(2);
-    let inner = MemoryDevice::from_bytes(&bed.image.bytes()).with_geometry(|g| g.fua = false);
+    let inner = MemoryDevice::load(bed.image.path()).unwrap().with_geometry(|g| g.fua = false);
     let device = Arc::new(RecordingDevice::with_events(inner, bed.clock.clone(), 10_000));
     let volume = bed.mount_on(device.clone(), "");
     let files = [bed.file(&volume, 0), bed.file(&volume, 1)];

@@ -173,7 +173,7 @@ impl Model {
 pub fn short_log(spec: &ImageSpec, ring: u32) -> (TempImage, MemoryDevice) {
     let image = mkfs(spec);
     let block = journal_block(image.path());
-    let device = MemoryDevice::from_bytes(&image.bytes());
+    let device = MemoryDevice::load(image.path()).unwrap();
     let mut sb = vec![0; BLOCK];
     device.read_at(block * BLOCK as u64, &mut sb).expect("memory reads");
     let len = u32::from_be_bytes(sb[16..20].try_into().expect("4 bytes"));

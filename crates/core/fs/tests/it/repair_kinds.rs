@@ -224,7 +224,7 @@ fn findings_that_are_refused_stay() {
     }
     let image = image(EXTENTS);
     let _ = debugfs(image.path(), "sif /f mode 0\nsif /d/g links_count 5\n");
-    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let mut asked = Vec::new();
     let plan = Plan::asking(&dev, &mut |_| true, &mut |finding| {
         asked.push(finding.name);
@@ -238,7 +238,7 @@ fn findings_that_are_refused_stay() {
 }
 
 fn device(image: &TempImage) -> Arc<MemoryDevice> {
-    Arc::new(MemoryDevice::from_bytes(&image.bytes()))
+    Arc::new(MemoryDevice::load(image.path()).unwrap())
 }
 
 /// Repairs, and hands out the device.

@@ -102,7 +102,7 @@ fn image(shape: Shape) -> TempImage {
     });
     let _ = debugfs(image.path(), MORE);
     // mke2fs does not count what it copies in the quota.
-    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let plan = Plan::new(&dev, &mut |_| true).expect("the image can be checked");
     plan.apply(&*dev).expect("memory");
     fs::write(image.path(), bytes_of(&*dev, shape.size_bytes as usize)).expect("scratch space");

@@ -76,7 +76,7 @@ fn put(volume: &Volume, dir: &InodeRef, name: &str, bytes: &[u8]) -> InodeRef {
 /// An image with small and large files, a large directory and a file with nodes in its map.
 fn filled(features: &str) -> TempImage {
     let image = mkfs(&ImageSpec { features: features.into(), ..spec(1024) });
-    let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let volume = Volume::mount(dev.clone(), clock(), MountOptions::parse("").unwrap()).unwrap();
     let mut rng = SplitMix64::new(7);
     let mut random = |len: usize| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
@@ -94,9 +94,7 @@ fn filled(features: &str) -> TempImage {
     }
     drop((root, many, deep, pieces));
     volume.unmount().unwrap();
-    let mut bytes = vec![0; dev.geometry().size_bytes as usize];
-    dev.read_at(0, &mut bytes).unwrap();
-    std::fs::write(image.path(), &bytes).unwrap();
+    dev.to_file(image.path()).unwrap();
     image
 }
 
@@ -240,7 +238,7 @@ fn sectors_that_cannot_be_read_cost_what_is_in_them() {
     let many = part("blocks /many\n", "blocks /many");
     // Superblock and descriptors, the first inodes, contents, a directory.
     for (bad, lost) in [(vec![0], 0), (vec![large], 1), (vec![0, large], 1), (vec![many], 200)] {
-        let dev = Worn { below: MemoryDevice::from_bytes(&image.bytes()), bad: bad.clone() };
+        let dev = Worn { below: MemoryDevice::load(image.path()).unwrap(), bad: bad.clone() };
         let options = MountOptions::parse("rescue").unwrap();
         let volume = Volume::mount(Arc::new(dev), clock(), options).unwrap();
         let found = tree(&volume);
@@ -337,7 +335,7 @@ fn deleted_files_come_back() {
         for options in ["sync=eager", "sync=ordered"] {
             let image = filled(features);
             let delete = |image: &TempImage| {
-                let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+                let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
                 let options = MountOptions::parse(options).unwrap();
                 let volume = Volume::mount(dev.clone(), clock(), options).unwrap();
                 // The journal has an inode only if it was changed since the mount.
@@ -354,9 +352,7 @@ fn deleted_files_come_back() {
                     volume.unlink(&dir, name).unwrap();
                 }
                 volume.unmount().unwrap();
-                let mut bytes = vec![0; dev.geometry().size_bytes as usize];
-                dev.read_at(0, &mut bytes).unwrap();
-                std::fs::write(image.path(), &bytes).unwrap();
+                dev.to_file(image.path()).unwrap();
             };
             undeletes(&image, &files, delete, &format!("{features}, {options}"));
         }
@@ -455,7 +451,7 @@ fn a_corrupt_log_is_replayed_as_far_as_it_is_whole() {
     for options in ["sync=eager", "sync=ordered"] {
         let image = filled(FEATURES[0]);
         let sound = tree(&mount(&image.bytes(), "ro").unwrap());
-        let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+        let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
         let options = MountOptions::parse(options).unwrap();
         let volume = Volume::mount(dev.clone(), clock(), options).unwrap();
         for nth in 0..4 {

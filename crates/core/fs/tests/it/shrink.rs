@@ -116,7 +116,7 @@ fn made(case: &Case, seed: u64) -> TempImage {
     }
     if features.contains("quota") || features.contains("ea_inode") {
         // mke2fs and debugfs do not count in quotas, and mke2fs not the values of attributes.
-        let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+        let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
         let above: Arc<dyn BlockDevice> = dev.clone();
         Plan::new(&above, &mut |_| true).unwrap().apply(&*dev).unwrap();
         put(&dev, image.path());
@@ -156,7 +156,7 @@ fn shrinks(case: &Case, seed: u64) {
     let image = made(case, seed);
     let mut random = Random::new(seed ^ 77);
     let (block, size) = (case.2, case.5 << 20);
-    let dev = Arc::new(MemoryDevice::from_bytes(&image.bytes()));
+    let dev = Arc::new(MemoryDevice::load(image.path()).unwrap());
     let above: Arc<dyn BlockDevice> = dev.clone();
     let before = tree(&above);
     // Linux fails to say where the data of a file in its inode is.
@@ -243,7 +243,7 @@ fn a_cut_leaves_every_file() {
     ] {
         let case = (fs_type, features, 1024, "", Some(1024), 24, 640);
         let image = made(&case, 5);
-        let base = MemoryDevice::from_bytes(&image.bytes());
+        let base = MemoryDevice::load(image.path()).unwrap();
         let before = tree(&(Arc::new(base.snapshot()) as Arc<dyn BlockDevice>));
         let device = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
         let above: Arc<dyn BlockDevice> = device.clone();
@@ -289,7 +289,7 @@ fn a_shrink_that_fails_keeps_all_files() {
         return;
     }
     let case = ("ext4", "", 1024, "", Some(1024), 24, 640);
-    let base = MemoryDevice::from_bytes(&made(&case, 6).bytes());
+    let base = MemoryDevice::load(made(&case, 6).path()).unwrap();
     let before = tree(&(Arc::new(base.snapshot()) as Arc<dyn BlockDevice>));
     for class in [OpClass::Read, OpClass::Write, OpClass::Flush] {
         for nth in (1..).step_by(if class == OpClass::Flush { 3 } else { 61 }) {

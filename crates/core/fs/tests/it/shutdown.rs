@@ -14,7 +14,7 @@ fn what_was_synced_stays_and_with_flush_the_rest_too() {
         for flush in [false, true] {
             let when = format!("{mode}, flush {flush}");
             let bed = Bed::new(&ImageSpec::with_size(64 * MIB), 2).with(mode);
-            let recorded = MemoryDevice::from_bytes(&bed.image.bytes());
+            let recorded = MemoryDevice::load(bed.image.path()).unwrap();
             let device = Arc::new(RecordingDevice::new(recorded));
             let volume = bed.mount_on(device.clone(), "");
             let (synced, other) = (bed.file(&volume, 0), bed.file(&volume, 1));

@@ -171,7 +171,7 @@ fn long_overwrites_go_to_new_blocks() {
     for log in ["jbd2", "packed"] {
         let image = ImageSpec { journal_size_mib: Some(16), ..ImageSpec::with_size(96 << 20) };
         let bed = Bed::new(&image, 1).with(&format!("sync=periodic,log={log}"));
-        let inner = MemoryDevice::from_bytes(&bed.image.bytes());
+        let inner = MemoryDevice::load(bed.image.path()).unwrap();
         let device = Arc::new(RecordingDevice::with_events(inner, bed.clock.clone(), 100_000));
         let volume = bed.mount_on(device.clone(), "");
         let file = bed.file(&volume, 0);

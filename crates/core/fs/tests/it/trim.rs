@@ -19,7 +19,7 @@ fn everything(volume: &Volume) -> u64 {
 fn what_is_free_is_discarded_and_nothing_else() {
     for mode in MODES {
         let bed = Bed::new(&ImageSpec::with_size(64 * MIB), 1).with(mode);
-        let recorded = MemoryDevice::from_bytes(&bed.image.bytes());
+        let recorded = MemoryDevice::load(bed.image.path()).unwrap();
         let device = Arc::new(RecordingDevice::new(recorded));
         let volume = bed.mount_on(device.clone(), "");
         let (kept, root) = (bed.file(&volume, 0), volume.root().unwrap());
@@ -115,7 +115,7 @@ fn ranges_that_make_no_sense_are_refused() {
 
     let volume = bed.mount("ro");
     assert_eq!(volume.trim(0..u64::MAX, 0), Err(FsError::ReadOnly));
-    let without = MemoryDevice::from_bytes(&bed.image.bytes());
+    let without = MemoryDevice::load(bed.image.path()).unwrap();
     let without = Arc::new(without.with_geometry(|geometry| geometry.discard = false));
     let volume = bed.mount_on(without, "");
     assert!(matches!(volume.trim(0..u64::MAX, 0), Err(FsError::NotSupported(_))));

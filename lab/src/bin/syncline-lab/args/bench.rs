@@ -100,7 +100,8 @@ pub struct BenchDay {
 
 /// Run several workloads with the same options, in one table and document.
 ///
-/// A workload is a name or the group before its slash: sqlite, fileio, create, mixed, android-day.
+/// A workload is a name or the group before its slash: sqlite, fileio, create, sparse,
+/// mixed, android-day.
 #[derive(Debug, Args)]
 pub struct BenchSeveral {
     /// Workloads or groups of workloads.
@@ -310,11 +311,13 @@ pub struct Advise {
 
 /// Run applications with and without the write buffer, beside the informed-storage paper's figures.
 ///
-/// Without -o, write-back is that of the paper's phones (writeback_preset=android).
+/// Without -o, write-back is that of the paper's phones (writeback_preset=android). `day` instead
+/// of applications is a day of a phone with its pauses, under each policy of a mount (power=,
+/// session=, auto_ram=): wake-ups and energy of the device, and how long data waits in memory.
 #[derive(Debug, Args)]
 pub struct BenchFjord {
-    /// Applications [default: all].
-    #[arg(value_name = "APPLICATION", value_parser = ["rlbench", "email", "browsing"])]
+    /// Applications [default: rlbench, email, browsing].
+    #[arg(value_name = "APPLICATION", value_parser = ["rlbench", "email", "browsing", "day"])]
     pub applications: Vec<String>,
     /// Run only the configurations with sync=ordered.
     #[arg(long, conflicts_with = "dir")]

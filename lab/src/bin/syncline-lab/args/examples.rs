@@ -36,7 +36,13 @@ pub const EXAMPLES: crate::help::Examples = &[
         &[["syncline-lab bench several sqlite/insert create --json a.json", "for `compare`"]],
     ),
     ("bench replay", &[["syncline-lab bench replay --trace app.trace", "in both sync modes"]]),
-    ("bench fjord", &[["syncline-lab bench fjord email --long", "every configuration"]]),
+    (
+        "bench fjord",
+        &[
+            ["syncline-lab bench fjord email --long", "every configuration"],
+            ["syncline-lab bench fjord day", "wake-ups and energy of a day under each policy"],
+        ],
+    ),
     (
         "bench applications",
         &[["syncline-lab bench applications maps --device all", "on nine devices"]],

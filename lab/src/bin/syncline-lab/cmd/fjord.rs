@@ -11,8 +11,8 @@
 use syncline_fs::MountOptions;
 use syncline_lab::Observer;
 use syncline_lab::bench::{
-    Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters, applications, fjord_json,
-    fjord_table,
+    DAY_CONFIGS, DayRun, Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters,
+    applications, day_table, days_json, find, fjord_json, fjord_table,
 };
 use syncline_lab::experiments::Bench as Request;
 use syncline_lab::report::{Chart, Page, distinct};
@@ -21,7 +21,7 @@ use super::bench::{named, publish, request};
 use crate::about;
 use crate::args::BenchFjord;
 use crate::progress::Terminal;
-use syncline_cli::error::Result;
+use syncline_cli::error::{Failure, Result};
 use syncline_cli::format::{self, Forms};
 use syncline_cli::interrupt;
 
@@ -35,14 +35,17 @@ const REMEDIES: [(&str, &str, &str, &str); 7] = [
     ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
     ("periodic", "native", "periodic sync", "the last sync point"),
 ];
+/// Given in place of applications: the events of a phone with the pauses of a day.
+const DAY: &str = "day";
+
 /// Runs every application in every configuration, then prints.
 pub(crate) fn run(args: &BenchFjord) -> Result<()> {
     args.output.check()?;
+    if args.applications.iter().any(|name| name == DAY) {
+        return days(args);
+    }
     let workloads = named("fjord", &args.applications);
-    let mut request = request(workloads, &args.device);
-    args.sqlite.set(&mut request);
-    args.modes.set(&mut request);
-    request.scale = args.scale;
+    let mut request = of(args, workloads);
     request.operations = args.operations;
     let mut entries: Vec<&Entry> = Vec::new();
     for name in &request.workloads {
@@ -73,6 +76,75 @@ pub(crate) fn run(args: &BenchFjord) -> Result<()> {
         args.output.publish(&forms, done.is_ok())?;
     }
     done
+}
+
+/// A request for workloads with these options.
+fn of(args: &BenchFjord, workloads: Vec<String>) -> Request {
+    let mut request = request(workloads, &args.device);
+    args.sqlite.set(&mut request);
+    args.modes.set(&mut request);
+    request.scale = args.scale;
+    request
+}
+
+/// Runs the day in each of its configurations, then prints.
+fn days(args: &BenchFjord) -> Result<()> {
+    let alone = args.applications.len() == 1 && args.dir.is_none() && args.operations.is_none();
+    if !alone || args.ordered {
+        let text = "a day has its own length and configurations; give `day` alone, without --dir, \
+                    --operations and --ordered";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let mut request = of(args, vec!["android-day".to_owned()]);
+    let mut days = Vec::new();
+    let done = args.device.specs()?.into_iter().try_for_each(|device| {
+        request.device = device;
+        days_on(args, &request, &mut days)
+    });
+    if !days.is_empty() {
+        let forms = Forms {
+            table: &|| day_table(&days),
+            json: &|| days_json(&days),
+            page: &|| day_page(&days),
+        };
+        args.output.publish(&forms, done.is_ok())?;
+    }
+    done
+}
+
+fn days_on(args: &BenchFjord, request: &Request, days: &mut Vec<DayRun>) -> Result<()> {
+    let (profile, image) = request.load()?;
+    let modes = request.journal_modes()?;
+    let entry = find("android-day")?[0];
+    for parameters in request.parameters(entry, &modes)? {
+        let bench = Fjord::new(&profile, &image, &parameters, args.log_size)?;
+        for config in &DAY_CONFIGS {
+            for mount in phones(args, request.mount_options(&format!("sync={}", config.sync))?)? {
+                let terminal = Terminal::default();
+                terminal.begin(DAY, 1);
+                let day = bench.day(config, &mount, &terminal);
+                terminal.end();
+                interrupt::check()?;
+                days.push(day?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn day_page(days: &[DayRun]) -> String {
+    let mut page = Page::new("A day of a phone");
+    let bar = |day: &DayRun| format!("{} {}, {}", day.sync, day.config, day.policies);
+    for device in &distinct(days.iter().map(|day| day.device.as_str())) {
+        page.heading(device);
+        let of = |value: fn(&DayRun) -> f64| -> Vec<(String, f64)> {
+            let ours = days.iter().filter(|day| day.device == *device);
+            ours.map(|day| (bar(day), value(day))).collect()
+        };
+        page.bars(&Chart::rows("wake-ups", "", device, &of(|day| day.run.wakeups as f64)));
+        page.bars(&Chart::rows("energy", "J", device, &of(|day| day.run.joules.unwrap_or(0.0))));
+    }
+    page.finish(&about())
 }
 
 /// Reports whether a configuration has to run for the rows that are asked for.

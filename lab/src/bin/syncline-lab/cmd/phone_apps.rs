@@ -121,9 +121,11 @@ fn mount_options(options: &str, sync: &str) -> Result<MountOptions> {
         Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
     };
     let mut mount = MountOptions::parse(options).map_err(usage)?;
-    let packed = "sync=eager,log=packed".to_owned();
-    let sync = if sync == "packed" { packed } else { format!("sync={sync}") };
-    mount.apply(&sync).map_err(usage)?;
+    let items = match sync {
+        "packed" => vec!["sync=eager".to_owned(), "log=packed".to_owned()],
+        sync => vec![format!("sync={sync}")],
+    };
+    items.iter().try_for_each(|item| mount.apply(item)).map_err(usage)?;
     Ok(mount)
 }
 

@@ -76,12 +76,23 @@ pub fn copy_program(program: &Command, to: &Path) {
     assert!(copied.expect("cp runs").success());
 }
 
-/// Runs it with these arguments.
+/// Runs it with these arguments. Lines of progress are left out: one comes every half minute, and
+/// on a busy machine everything can take that long.
 pub fn run<A: AsRef<OsStr>>(arguments: &[A]) -> Ran {
     let first = arguments.first().map_or(OsStr::new(""), AsRef::as_ref);
     let output = of(first).args(arguments).output().expect("the binary runs");
     let code = output.status.code().expect("it was not killed");
-    Ran { code, out: output.stdout, err: String::from_utf8_lossy(&output.stderr).into_owned() }
+    let err = String::from_utf8_lossy(&output.stderr);
+    let err = err.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
+    Ran { code, out: output.stdout, err }
+}
+
+/// True for `syncline: import: 1.0 MiB of 4.0 MiB, 12 s left`.
+fn is_progress(line: &str) -> bool {
+    let figures = line.rsplit(": ").next().unwrap_or_default();
+    figures.starts_with(|first: char| first.is_ascii_digit())
+        && figures.contains(" of ")
+        && !line.contains("; ")
 }
 
 /// Runs it and expects success and silence on standard error.

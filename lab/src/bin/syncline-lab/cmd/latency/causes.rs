@@ -1,5 +1,5 @@
 //! Causes of slow calls: the events of jbd2, ext4 and the block layer, from tracefs, that
-//! overlapped the slowest calls.
+//! overlapped the slowest calls, and the functions of the kernel in which those calls slept.
 //!
 //! It also lists the processor stalls that overlapped them. The trace is on the monotonic clock. If
 //! tracefs is missing or not accessible, a remark says so and the measurement continues.
@@ -23,6 +23,25 @@ const EVENTS: [&str; 10] = [
     "ext4/ext4_sync_file_enter",
     "block/block_rq_issue",
 ];
+/// Where a call that cannot be interrupted sleeps: an event with the stack of its thread.
+const SLEEP: &str = "sched/sched_switch";
+const SLEEP_STACK: &str = "<stack";
+/// Name of the thread whose sleep is traced.
+pub(super) const THREAD: &str = "latency-call";
+/// Functions on the way to every sleep.
+const SCHEDULER: [&str; 7] = [
+    "__traceiter_",
+    "trace_event_",
+    "__schedule",
+    "schedule",
+    "io_schedule",
+    "bit_wait",
+    "__wait_on",
+];
+/// Functions that are named for one sleep.
+const FUNCTIONS_MAX: usize = 16;
+/// Places of sleep that are named for one call.
+const SLEEPS_MAX: usize = 2;
 const BUFFER_KIB: &str = "16384";
 /// Kinds of events that are named for one call.
 const NAMED_MAX: usize = 6;
@@ -47,6 +66,12 @@ impl Tracing {
         if EVENTS.iter().filter(on).count() == 0 {
             return Err("this kernel has none of the tracepoints; load ext4 first".to_owned());
         }
+        // 2 is a sleep that no signal ends. Without stacks, events are named all the same.
+        let asleep = format!("prev_comm == \"{THREAD}\" && prev_state == 2");
+        let _ = trace
+            .set(&format!("events/{SLEEP}/trigger"), &format!("stacktrace if {asleep}"))
+            .and_then(|()| trace.set(&format!("events/{SLEEP}/filter"), &asleep))
+            .and_then(|()| trace.set(&format!("events/{SLEEP}/enable"), "1"));
         Ok(Tracing(trace))
     }
 
@@ -68,12 +93,36 @@ fn event(line: &str) -> Option<(u64, &str)> {
     let micros: u64 = micros.parse().ok()?;
     let seconds: u64 = seconds.parse().ok()?;
     let time_ns = seconds.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1000)?;
-    Some((time_ns, words.next()?.strip_suffix(':')?))
+    let name = words.next()?;
+    Some((time_ns, if name == SLEEP_STACK { name } else { name.strip_suffix(':')? }))
+}
+
+/// The sleeps of the calls: time in nanoseconds, and functions, the innermost first.
+fn sleeps(text: &str) -> Vec<(u64, Vec<&str>)> {
+    let mut sleeps: Vec<(u64, Vec<&str>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(function) = line.trim_start().strip_prefix("=> ") {
+            let scheduling = SCHEDULER.iter().any(|start| function.starts_with(start));
+            match sleeps.last_mut().map(|sleep| &mut sleep.1) {
+                Some(functions) if functions.len() < FUNCTIONS_MAX && !scheduling => {
+                    functions.push(function);
+                }
+                _ => (),
+            }
+        } else if let Some((time_ns, SLEEP_STACK)) = event(line) {
+            sleeps.push((time_ns, Vec::new()));
+        }
+    }
+    sleeps
 }
 
 /// Gives each of the calls what overlapped it.
 pub(super) fn explain(text: Option<&str>, stalls: &[Stall], outliers: &mut [Outlier]) {
-    let events: Vec<(u64, &str)> = text.unwrap_or_default().lines().filter_map(event).collect();
+    let wanted =
+        |event: &(u64, &str)| !event.1.starts_with(SLEEP_STACK) && event.1 != "sched_switch";
+    let events: Vec<(u64, &str)> =
+        text.unwrap_or_default().lines().filter_map(event).filter(wanted).collect();
+    let sleeps = sleeps(text.unwrap_or_default());
     for outlier in outliers {
         let end_ns = outlier.start_ns.saturating_add((outlier.latency_us * 1e3) as u64);
         let mut found: Vec<(&str, u64)> = Vec::new();
@@ -99,6 +148,16 @@ pub(super) fn explain(text: Option<&str>, stalls: &[Stall], outliers: &mut [Outl
         for (name, count) in found.iter().take(NAMED_MAX) {
             let _ = write!(cause, "{count} x {name}, ");
         }
+        let during = outlier.start_ns..=end_ns;
+        let mut slept: Vec<&[&str]> = Vec::new();
+        for (_, functions) in sleeps.iter().filter(|sleep| during.contains(&sleep.0)) {
+            if !slept.contains(&functions.as_slice()) {
+                slept.push(functions);
+            }
+        }
+        for functions in slept.iter().take(SLEEPS_MAX) {
+            let _ = write!(cause, "slept in {}, ", functions.join(" < "));
+        }
         let cause = cause.trim_end_matches(", ");
         outlier.cause = match (cause, text) {
             ("", None) => None,
@@ -119,6 +178,9 @@ mod tests {
             jbd2/loop0-8-99  [000] .....  10.000500: jbd2_commit_flushing: dev 7,0\n\
             my prog-12 [001] d..1.  10.000600: block_rq_issue: 7,0 WS\n\
             my prog-12 [001] d..1.  10.000700: block_rq_issue: 7,0 WS\n\
+            my prog-12 [001] d..2.  10.000710: sched_switch: prev_comm=latency-call\n\
+            my prog-12 [001] d..2.  10.000720: <stack trace>\n => __traceiter_sched_switch\n\
+            \x20=> __schedule\n => schedule\n => wait_transaction_locked\n => start_this_handle\n\
             jbd2/loop0-8-99  [000] .....  10.002000: jbd2_end_commit: dev 7,0\n\
             nonsense\n[ ] : .\n";
         let call = |start_us: u64, latency_us| {
@@ -140,7 +202,7 @@ mod tests {
         assert_eq!(
             causes[0],
             "processor 1 stalled for 300 us, a commit of jbd2, 1 x jbd2_commit_flushing, \
-             2 x block_rq_issue"
+             2 x block_rq_issue, slept in wait_transaction_locked < start_this_handle"
         );
         assert_eq!(causes[1], "nothing traced");
         assert_eq!(causes[2], "1 x jbd2_start_commit");

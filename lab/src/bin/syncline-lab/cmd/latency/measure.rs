@@ -176,11 +176,17 @@ fn case<P: Place>(
             std::thread::sleep(POLL_INTERVAL);
         }
         let measured = &mut measured;
-        let measuring = scope.spawn(move || {
+        let measuring = std::thread::Builder::new().name(causes::THREAD.to_owned());
+        let measuring = measuring.spawn_scoped(scope, move || {
             let refused = real_time(PRIORITY).err();
             (measure(measured), refused)
         });
-        let (done, refused) = measuring.join().unwrap_or_else(|_| (Err(panicked()), None));
+        let (done, refused) = match measuring.map(|thread| thread.join()) {
+            Ok(ended) => ended.unwrap_or_else(|_| (Err(panicked()), None)),
+            Err(err) => {
+                (Err(Failure::Failed(format!("no thread: {err}; end other programs"))), None)
+            }
+        };
         stop.store(true, Ordering::Relaxed);
         let behind = behind.map_or(Ok(()), |t| t.join().unwrap_or_else(|_| Err(panicked())));
         (done, refused, behind)
