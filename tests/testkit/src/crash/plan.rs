@@ -168,11 +168,14 @@ impl Plan {
         let mut points: Vec<Point> = cuts.iter().map(|c| c.0).collect();
         let mut level = water_level(&counts, budget.states);
         if level == 0 {
-            // Fewer states than cuts: one each of some.
+            // Fewer states than cuts: one each of some, and of the last, after which all that was
+            // acknowledged has to be there, however many cuts there are.
             let origin = Point { entries: 0, in_flight: false };
             let mut random = generator(budget.seed, origin, PURPOSE_POINTS);
             let amount = usize::try_from(budget.states).unwrap_or(usize::MAX);
-            let chosen = pick_some(&mut random, points.len(), amount);
+            let last = points.len() - 1;
+            let mut chosen = pick_some(&mut random, last, amount.saturating_sub(1));
+            chosen.extend((amount > 0).then_some(last));
             points = chosen.into_iter().map(|i| points[i]).collect();
             level = 1;
         }

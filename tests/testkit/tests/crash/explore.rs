@@ -215,6 +215,10 @@ fn few_states_are_spread_over_the_log() {
     assert_eq!((stats.cuts, stats.candidates), (5, 5));
     let first = states.first().unwrap().id.point;
     assert!(states.last().unwrap().id.point.entries > first.entries + 5);
+    for seed in 0..40 {
+        let (states, _) = all_states(&explorer, &Budget::new(5, seed));
+        assert_eq!(states.last().unwrap().marks().last(), Some(&100), "the end, with seed {seed}");
+    }
 }
 
 #[test]

@@ -206,7 +206,8 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 /// A relaxed file is written, synced, deleted; a strict one gets its blocks and is synced.
 fn reuse(mode: &str, blind: bool) -> (Summary, u64) {
     let bench = Bench::new(1024, mode);
-    let big = 3 << 20;
+    // More than half of the room: the second file has to take blocks of the first.
+    let big = 4 << 20;
     let old = bench.file("old");
     old.write_all_at(&pattern(1, big), 0).unwrap();
     bench.relax(&old).unwrap();
