@@ -75,6 +75,12 @@ pub(crate) fn attributes(out: &mut Out<'_>, attr: Attr) -> Result<(), Errno> {
     put(out, &[&convert::attr(&attr)])
 }
 
+/// `struct fuse_statx_out`.
+pub(crate) fn statx(out: &mut Out<'_>, attr: Attr) -> Result<(), Errno> {
+    put_longs(out, &[TTL_SECONDS, 0, 0, 0])?;
+    put(out, &[&convert::statx(&attr)])
+}
+
 /// The text of a symbolic link.
 pub(crate) fn text(out: &mut Out<'_>, text: Vec<u8>) -> Result<(), Errno> {
     put(out, &[&text])

@@ -1,7 +1,7 @@
 //! Conversions between FUSE's types and the volume's. Errors become numbers here alone.
 
 use rustix::io::Errno;
-use syncline_fs::{Attr, FileKind, FsError, SetAttr, SetTime, Timestamp};
+use syncline_fs::{Attr, FileKind, FsError, SetAttr, SetTime, Timestamp, device_numbers};
 
 /// The root directory in ext4 and in FUSE.
 const ROOT_EXT4: u32 = 2;
@@ -58,6 +58,40 @@ pub(crate) fn attr(from: &Attr) -> [u8; ATTR_BYTES] {
     for (to, word) in for_words.chunks_exact_mut(4).zip(words) {
         to.copy_from_slice(&u32::to_ne_bytes(word));
     }
+    bytes
+}
+
+/// Bytes of `struct fuse_statx`.
+const STATX_BYTES: usize = 256;
+/// All that stat(2) has, and the time of birth.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+
+/// `struct fuse_statx`. Linux takes no attributes from it: its masks of them are empty.
+pub(crate) fn statx(from: &Attr) -> [u8; STATX_BYTES] {
+    let mut bytes = [0; STATX_BYTES];
+    let mut at = 0;
+    let mut put = |value: &[u8]| {
+        bytes[at..at + value.len()].copy_from_slice(value);
+        at += value.len();
+    };
+    let (major, minor) = device_numbers(from.rdev);
+    let attributes = 0u64;
+    // Small inodes have no room for it.
+    let born = if from.crtime == ZERO { 0 } else { STATX_BTIME };
+    put(&(STATX_BASIC_STATS | born).to_ne_bytes());
+    put(&from.blksize.to_ne_bytes());
+    put(&attributes.to_ne_bytes());
+    [from.nlink, from.uid, from.gid].iter().for_each(|word| put(&word.to_ne_bytes()));
+    [from.mode, 0].iter().for_each(|half| put(&half.to_ne_bytes()));
+    let longs = [from.ino.into(), from.size, from.blocks, attributes];
+    longs.iter().for_each(|long| put(&long.to_ne_bytes()));
+    for time in [from.atime, from.crtime, from.ctime, from.mtime] {
+        put(&time.seconds.to_ne_bytes());
+        put(&time.nanoseconds.to_ne_bytes());
+        put(&[0; 4]);
+    }
+    [major, minor].iter().for_each(|word| put(&word.to_ne_bytes()));
     bytes
 }
 

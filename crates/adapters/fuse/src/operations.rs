@@ -117,6 +117,14 @@ operations! {
         answer: created(fuse.all_reads, serve.names_stay(node)),
     }
 
+    tmpfile 51 (flags: OFlags, mode: u32, umask: u32, _open_flags: u32, _name: Name) {
+        let how = OpenHow::new(flags, fuse.may_bypass),
+        class: Class::Names,
+        trace: None,
+        serve: names::tmpfile(serve, caller, node, (mode, umask), how),
+        answer: created(fuse.all_reads, serve.names_stay(node)),
+    }
+
     readlink 5 () {
         class: Class::Attributes,
         trace: None,
@@ -179,6 +187,13 @@ operations! {
         trace: Detail::inode(CallOp::Stat, node),
         serve: attributes::getattr(serve, node),
         answer: attributes,
+    }
+
+    statx 52 () {
+        class: Class::Attributes,
+        trace: Detail::inode(CallOp::Stat, node),
+        serve: attributes::getattr(serve, node),
+        answer: statx,
     }
 
     setattr 4 (

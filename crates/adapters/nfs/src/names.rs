@@ -116,7 +116,7 @@ impl Export {
         make: impl FnOnce(&Create) -> syncline_fs::Result<InodeRef>,
     ) -> syncline_fs::Result<InodeRef> {
         let mode = u32::from(create.mode);
-        let (inode, inherits) = acl::make(&self.volume, (dir, name), (mode, 0), |mode| {
+        let (inode, inherits) = acl::make(&self.volume, (dir, Some(name)), (mode, 0), |mode| {
             make(&Create { mode: mode as u16, ..create })
         })?;
         if inherits {

@@ -23,7 +23,7 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Those of `make`, and of storing an ACL.
 pub fn make(
     volume: &Volume,
-    (dir, name): (&InodeRef, &[u8]),
+    (dir, name): (&InodeRef, Option<&[u8]>),
     (mode, umask): (u32, u32),
     make: impl FnOnce(u32) -> Result<InodeRef>,
 ) -> Result<(InodeRef, bool)> {
@@ -40,7 +40,11 @@ pub fn make(
     let access = if plain { Ok(()) } else { set(ACCESS, &access.to_xattr()) };
     let both = access.and_then(|()| if directory { set(DEFAULT, &default) } else { Ok(()) });
     if let Err(err) = both {
-        let undone = if directory { volume.rmdir(dir, name) } else { volume.unlink(dir, name) };
+        // Without a name it goes with its last reference, which is here.
+        let undone = name.map_or(Ok(()), |name| match directory {
+            true => volume.rmdir(dir, name),
+            false => volume.unlink(dir, name),
+        });
         return Err(undone.err().unwrap_or(err));
     }
     Ok((inode, true))

@@ -71,7 +71,7 @@ pub(crate) fn mknod(
 ) -> Result<Attr> {
     let dir = serve.inode(dir)?;
     // The kernel's encoding of a device in 32 bits is Linux's of 64 bits below that.
-    let inode = make(serve, caller, (&dir, name), modes, |create| {
+    let inode = make(serve, caller, (&dir, Some(name)), modes, |create| {
         serve.vol.mknod(&dir, name, create, u64::from(rdev))
     })?;
     Ok(serve.learned(&inode))
@@ -86,8 +86,9 @@ pub(crate) fn mkdir(
 ) -> Result<Attr> {
     let dir = serve.inode(dir)?;
     let modes = (mode & PERMISSIONS, umask);
-    let inode =
-        make(serve, caller, (&dir, name), modes, |create| serve.vol.mkdir(&dir, name, create))?;
+    let inode = make(serve, caller, (&dir, Some(name)), modes, |create| {
+        serve.vol.mkdir(&dir, name, create)
+    })?;
     Ok(serve.learned(&inode))
 }
 
@@ -114,20 +115,44 @@ pub(crate) fn create(
 ) -> Result<(Attr, Handle)> {
     let dir = serve.inode(dir)?;
     let modes = (mode & PERMISSIONS, umask);
+    let inode = make(serve, caller, (&dir, Some(name)), modes, |create| {
+        serve.vol.create(&dir, name, create)
+    })?;
+    serve.status.traffic.named(inode.ino, name);
+    Ok(opened_new(serve, &inode, how))
+}
+
+/// Makes and opens a regular file without a name in `dir`, with (mode, umask).
+pub(crate) fn tmpfile(
+    serve: &Serve,
+    caller: Caller,
+    dir: u32,
+    (mode, umask): (u32, u32),
+    how: OpenHow,
+) -> Result<(Attr, Handle)> {
+    let dir = serve.inode(dir)?;
+    let modes = (mode & PERMISSIONS, umask);
+    // With O_EXCL the kernel itself gives it no name.
     let inode =
-        make(serve, caller, (&dir, name), modes, |create| serve.vol.create(&dir, name, create))?;
+        make(serve, caller, (&dir, None), modes, |create| serve.vol.tmpfile(&dir, create, true))?;
+    let opened = opened_new(serve, &inode, how);
+    serve.nodes.unlinked(inode);
+    Ok(opened)
+}
+
+fn opened_new(serve: &Serve, inode: &InodeRef, how: OpenHow) -> (Attr, Handle) {
     // Nothing of a new file is cached yet, and who only writes it reads nothing: through the
     // cache a write is copied twice and asks for the file's capabilities first.
     let cache = if how.may_bypass && !how.read { CacheMode::Bypassed } else { CacheMode::Cached };
-    serve.nodes.create(&inode, cache);
-    serve.status.traffic.named(inode.ino, name);
-    Ok((serve.learned(&inode), serve.handles.next(cache, how.write)))
+    serve.nodes.create(inode, cache);
+    (serve.learned(inode), serve.handles.next(cache, how.write))
 }
 
 /// Makes another name of a file.
 pub(crate) fn link(serve: &Serve, ino: u32, (dir, name): Name<'_>) -> Result<Attr> {
     let inode = serve.inode(ino)?;
     serve.vol.link(&inode, &serve.inode(dir)?, name)?;
+    serve.nodes.named(ino);
     Ok(serve.learned(&inode))
 }
 
@@ -238,7 +263,7 @@ fn owner_and_mode(serve: &Serve, caller: Caller, dir: &InodeRef, mode: u32) -> C
 fn make(
     serve: &Serve,
     caller: Caller,
-    (dir, name): (&InodeRef, &[u8]),
+    (dir, name): (&InodeRef, Option<&[u8]>),
     (mode, umask): (u32, u32),
     make: impl FnOnce(&Create) -> Result<InodeRef>,
 ) -> Result<InodeRef> {

@@ -130,6 +130,16 @@ impl Nodes {
         drop(spare);
     }
 
+    /// It has a name, perhaps its first one.
+    pub(crate) fn named(&self, ino: u32) {
+        let mut shard = self.shard(ino).lock();
+        let Some(node) = shard.get_mut(&ino) else { return };
+        node.gone = false;
+        let held = if node.opens == 0 { node.held.take() } else { None };
+        drop(shard);
+        drop(held);
+    }
+
     /// Open files and directories.
     pub(crate) fn open_count(&self) -> u64 {
         let opens = |shard: &Mutex<FxHashMap<u32, Node>>| {

@@ -1,11 +1,14 @@
 //! Names, attributes and extended attributes.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+};
 use rustix::io::Errno;
 use syncline_testkit::{Need, require};
 
@@ -160,5 +163,73 @@ fn attributes() {
 
     let space = rustix::fs::statvfs(&m.dir).unwrap();
     assert!(space.f_bfree < space.f_blocks && space.f_bavail > 0 && space.f_ffree > 1000);
+    m.unmount_clean();
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_from_the_program_that_has_it_open() {
+    if !require("a_file_without_a_name_gets_one_from_the_program_that_has_it_open", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let made = |flags: OFlags| {
+        let opened = rustix::fs::open(&m.dir, flags | OFlags::TMPFILE, Mode::from_raw_mode(0o640));
+        opened.map(File::from)
+    };
+    let file = made(OFlags::RDWR).unwrap();
+    let about = file.metadata().unwrap();
+    assert_eq!((about.nlink(), about.mode()), (0, 0o100_640));
+    (&file).write_all(b"first").unwrap();
+    let open = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let link =
+        |name: &str| rustix::fs::linkat(CWD, &open, CWD, m.at(name), AtFlags::SYMLINK_FOLLOW);
+    link("a").unwrap();
+    assert_eq!(link("a"), Err(Errno::EXIST));
+    link("b").unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 2);
+    let hidden = made(OFlags::WRONLY | OFlags::EXCL).unwrap();
+    let open = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&hidden));
+    let named = rustix::fs::linkat(CWD, &open, CWD, m.at("c"), AtFlags::SYMLINK_FOLLOW);
+    assert_eq!(named, Err(Errno::NOENT));
+    (&hidden).write_all(b"never seen").unwrap();
+    drop((file, hidden));
+    assert_eq!(fs::read_to_string(m.at("b")).unwrap(), "first");
+    fs::remove_file(m.at("a")).unwrap();
+    m.unmount_clean();
+    m.mount("");
+    assert_eq!(fs::read_to_string(m.at("b")).unwrap(), "first");
+    m.unmount_clean();
+}
+
+#[test]
+fn the_time_of_birth_is_that_of_the_inode() {
+    if !require("the_time_of_birth_is_that_of_the_inode", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let before = SystemTime::now();
+    fs::write(m.at("f"), "").unwrap();
+    let set = Timespec { tv_sec: 1_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: set, last_modification: set };
+    rustix::fs::utimensat(CWD, m.at("f"), &times, AtFlags::empty()).unwrap();
+    let about = fs::metadata(m.at("f")).unwrap();
+    let born = about.created().unwrap();
+    let slack = Duration::from_secs(1);
+    assert!(born >= before - slack && born <= SystemTime::now() + slack, "{born:?}");
+    assert_eq!(about.modified().unwrap(), UNIX_EPOCH + Duration::from_secs(1_000));
+    assert_eq!((about.len(), about.nlink()), (0, 1));
+    // Device numbers and types are those of stat(2), too.
+    let null = fs::metadata("/dev/null").unwrap();
+    if rustix::process::geteuid().is_root() {
+        let device = null.rdev();
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, m.at("n"), FileType::CharacterDevice, mode, device).unwrap();
+        let about = fs::metadata(m.at("n")).unwrap();
+        assert!(about.created().is_ok() && about.file_type().is_char_device());
+        assert_eq!(about.rdev(), device);
+    }
+    m.unmount_clean();
+    m.mount("");
+    assert_eq!(fs::metadata(m.at("f")).unwrap().created().unwrap(), born);
     m.unmount_clean();
 }

@@ -90,6 +90,8 @@ pub(crate) struct InodeState {
     pub(crate) unwrote_tid: Tid,
     /// On the orphan list or in the orphan file.
     pub(crate) orphan: Option<OrphanPlace>,
+    /// Made without a name, which `link` may give it.
+    pub(crate) may_get_name: bool,
     pub(crate) extent_cache: ExtentCache,
 }
 
@@ -109,6 +111,7 @@ impl Inode {
             write_at_close: false,
             unwrote_tid: synced,
             orphan: None,
+            may_get_name: false,
             extent_cache: ExtentCache::default(),
         };
         Inode {

@@ -1,9 +1,10 @@
-//! New inodes with a name: files, directories, device files, symbolic links.
+//! New inodes: files, directories, device files, symbolic links, files without a name.
 //!
 //! Promises: inode, name and first block appear in one transaction or not at all. A creation that
 //! fails half way (no block for the directory) leaves an orphan in the same transaction, which is
-//! freed at once. New entries of a set-group-id directory get its group, and new directories its
-//! bit. Tested in `tests/it/namespace.rs`.
+//! freed at once. A file without a name is an orphan from its transaction on. New entries of a
+//! set-group-id directory get its group, and new directories its bit. Tested in
+//! `tests/it/namespace.rs` and `tests/it/nameless.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::device_number::device_numbers;
@@ -62,6 +63,21 @@ impl crate::Volume {
     /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
     pub fn create(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
         make(&self.0, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
+    }
+
+    /// Creates an empty regular file without a name, as open(2) with O_TMPFILE. It has the group
+    /// and attributes of a file in `dir`, and goes with its last reference or in a crash, unless
+    /// [`Self::link`] gives it a name, which needs `may_get_name`.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::NotDir`], [`FsError::Perm`] if `dir` is immutable,
+    /// [`FsError::NotFound`] if it was removed.
+    pub fn tmpfile(&self, dir: &InodeRef, create: &Create, may_get_name: bool) -> Result<InodeRef> {
+        let names: &Names = &self.0;
+        names.before_change()?;
+        let inode = retry_when_full(names, || nameless_once(names, dir, create, may_get_name))?;
+        inherit_attribute(names, dir, &inode);
+        Ok(inode)
     }
 
     /// Creates a directory.
@@ -188,6 +204,27 @@ fn make_once(
     })
 }
 
+fn nameless_once(
+    names: &Names,
+    dir: &InodeRef,
+    create: &Create,
+    may_get_name: bool,
+) -> Result<InodeRef> {
+    let _rwsem = dir.rwsem.write();
+    namei::check_may_add(dir)?;
+    let new = owned_by(&dir.state.read(), (S_IFREG, Lifetime::Long), create);
+    let (inode, done) = {
+        let mut h = names.start(NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
+        let inode = new_inode(names, &mut h, dir, &new)?;
+        inode.state.write().may_get_name = may_get_name;
+        let done = give_up_inode(names, &mut h, &inode);
+        let done = names.all_or_nothing(&h, done, "a file without a name failed half way");
+        (inode, done)
+    };
+    // As in `make_once`.
+    done.map(|()| inode)
+}
+
 /// Mode and owner of a new inode in `parent`.
 pub(super) fn owned_by(
     parent: &InodeState,
@@ -230,7 +267,7 @@ fn fill_and_name(
     added
 }
 
-/// An inode that could not be finished: no links, an orphan until its last reference goes.
+/// An inode without a name: no links, an orphan until its last reference goes.
 pub(super) fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut st = inode.state.write();
     st.raw.i_links_count = 0;
@@ -267,6 +304,10 @@ pub(crate) fn fill_new_dir(
 /// A new file gets the attribute of its directory; without it, that of its name counts.
 fn inherit_durability(files: &Files, dir: &InodeRef, inode: &InodeRef, name: &[u8]) {
     note_name(files, inode, name);
+    inherit_attribute(files, dir, inode);
+}
+
+fn inherit_attribute(files: &Files, dir: &InodeRef, inode: &InodeRef) {
     let bits = durability_bits(dir);
     let value = match bits & (ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT) {
         ATTRIBUTE_RELAXED => RELAXED,

@@ -28,6 +28,7 @@ mod inline_write;
 mod memory;
 mod mkfs;
 mod mtime;
+mod nameless;
 mod namespace;
 mod namespace_big;
 mod namespace_trees;

@@ -89,6 +89,18 @@ fn eager_references_in_small_blocks_with_an_orphan_file() {
 }
 
 #[test]
+fn eager_first_names() {
+    eager_test("eager_first_names", &small(4096), EAGER, workloads::first_names);
+}
+
+#[test]
+fn eager_first_names_in_small_blocks_with_an_orphan_file() {
+    let spec = ImageSpec { features: "orphan_file".to_owned(), ..small(1024) };
+    let name = "eager_first_names_in_small_blocks_with_an_orphan_file";
+    eager_test(name, &spec, EAGER, workloads::first_names);
+}
+
+#[test]
 fn eager_replacements() {
     eager_test("eager_replacements", &small(4096), EAGER, workloads::replacements);
 }

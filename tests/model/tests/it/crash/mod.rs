@@ -256,6 +256,11 @@ fn orphans() {
 
 /// `SYNCLINE_CRASH_SEED` is the workload's seed.
 #[test]
+fn first_names() {
+    crash_test("first_names", &small(4096), workloads::first_names);
+}
+
+#[test]
 fn mixed() {
     let seed = only_seed().unwrap_or(23);
     println!("seed {seed}");

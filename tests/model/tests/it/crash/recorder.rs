@@ -175,6 +175,39 @@ impl Recorder {
         self.created.insert(file, self.history.name_ops());
     }
 
+    /// Writes so many sectors to a file that has no name yet, and syncs it if `synced`; its number.
+    pub fn write_nameless(&mut self, dir: &str, sectors: u64, synced: bool) -> u32 {
+        let inode = self.volume.tmpfile(&self.dir(dir), &PLAIN, true).unwrap();
+        let (file, seq) = (self.history.new_file(), self.history.next_seq());
+        let bytes: Vec<u8> = (0..sectors).flat_map(|s| signed_sector(file, s, seq)).collect();
+        self.volume.write(&inode, 0, &bytes).unwrap();
+        self.history.record(file, seq, 0, sectors, Content::Written(seq));
+        self.history.record_size(file, seq, sectors * SECTOR);
+        if synced {
+            self.volume.fsync(&inode, false).unwrap();
+        }
+        self.open.insert(file, inode);
+        self.observe();
+        if synced && !self.by_sync_points {
+            let mark = self.history.ack_file(file, 0);
+            self.device.mark(mark);
+        }
+        file
+    }
+
+    /// Gives a file its first name.
+    pub fn publish(&mut self, file: u32, path: &str) {
+        let (dir, name) = parent_of(path);
+        let inode = self.open[&file].clone();
+        self.volume.link(&inode, &self.dir(dir), name.as_bytes()).unwrap();
+        let entry = Name { ino: inode.ino, file: Some(file), ..Name::default() };
+        self.history.push_names(|names| {
+            names.insert(path.to_owned(), entry);
+        });
+        self.name_op(&[Some(file)], &[dir]);
+        self.created.insert(file, self.history.name_ops());
+    }
+
     pub fn mkdir(&mut self, path: &str) {
         let (dir, name) = parent_of(path);
         let inode = self.volume.mkdir(&self.dir(dir), name.as_bytes(), &PLAIN).unwrap();

@@ -436,6 +436,39 @@ pub fn orphans(r: &mut Recorder) {
     r.pass(6000);
 }
 
+/// Files are written before they have a name; most get one, beside orphans that others leave.
+pub fn first_names(r: &mut Recorder) {
+    r.mkdir("d");
+    r.create("old");
+    r.write("old", 0, 16);
+    r.syncfs();
+    let never = r.write_nameless("d", 9, true);
+    for n in 0..6 {
+        let path = format!("{}f{n}", ["", "d/"][n % 2]);
+        let file = r.write_nameless("d", 12 + n as u64, n != 4);
+        if n == 2 {
+            r.hold("old");
+            r.unlink("old");
+        }
+        r.publish(file, &path);
+        match n {
+            1 | 5 => r.fsync(&path),
+            3 => r.fsync_dir("d"),
+            4 => r.rename(&path, "f0", false),
+            _ => r.append(&path, 5),
+        }
+        r.pass(700);
+    }
+    r.release();
+    let last = r.write_nameless("", 20, false);
+    assert_ne!(last, never);
+    r.publish(last, "last");
+    r.unlink("last");
+    r.syncfs();
+    r.release();
+    r.pass(6000);
+}
+
 /// Everything at random.
 pub fn mixed(r: &mut Recorder, seed: u64) {
     mixed_steps(r, seed, 90);
