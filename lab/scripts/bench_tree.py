@@ -15,7 +15,6 @@ Prints the best time of each, in seconds, and Syncline's speed as a multiple of 
 a file system whose tools are missing is left out, and the table says why. With --uring the kernel offers FUSE over io_uring
 meanwhile. Run it on a machine that does nothing else.
 """
-import contextlib
 import io
 import multiprocessing
 import os
@@ -39,7 +38,6 @@ SYSTEMS = [
     ("syncline uring=off", "{syncline} mount {image} {mnt} -o uring=off"),
 ]
 STEPS = ["untar", "find", "rm", "create4", "write", "read"]
-URING = "/sys/module/fuse/parameters/enable_uring"
 IMAGE_MIB = 6144
 BLOCK = 1 << 20
 
@@ -160,23 +158,6 @@ def table(best):
                 print(f"{name + ' to ' + other:<30}{cells}")
 
 
-@contextlib.contextmanager
-def offered(uring):
-    """The kernel's offer of FUSE over io_uring, if it is wanted."""
-    if not uring:
-        yield
-        return
-    with open(URING) as file:
-        before = file.read()
-    try:
-        with open(URING, "w") as file:
-            file.write("Y")
-        yield
-    finally:
-        with open(URING, "w") as file:
-            file.write(before)
-
-
 def main():
     parser = common.parser(__doc__, "syncline")
     parser.add_argument("--files", type=int, default=20_000)
@@ -188,7 +169,7 @@ def main():
     args = parser.parse_args()
     common.need_mounts()
     best = {}
-    with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as scratch, offered(args.uring):
+    with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as scratch, common.offered(args.uring):
         tar = os.path.join(scratch, "tree.tar")
         make_tree(tar, args.files)
         for _ in range(args.rounds):

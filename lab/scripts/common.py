@@ -18,6 +18,8 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MKE2FS = "mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
 MOUNTED_SECONDS = 120
+# Whether the kernel offers FUSE over io_uring (Linux 6.14).
+URING = "/sys/module/fuse/parameters/enable_uring"
 # Exit code where something is not there, as tests have it elsewhere.
 MISSING = 77
 
@@ -173,6 +175,23 @@ def rates(metrics, before, after, operations):
               for key in ("write_requests", "written_bytes", "flushes", "nand_page_programs")}
     rate = metrics.get("transactions_per_s") or operations / metrics["duration_s"]
     return {"per_s": rate, "latency_us_p50": metrics.get("latency_us_p50"), "latency_us_p99": metrics.get("latency_us_p99"), **counts}
+
+
+@contextlib.contextmanager
+def offered(uring):
+    """The kernel's offer of FUSE over io_uring, if it is wanted."""
+    if not uring:
+        yield
+        return
+    with open(URING) as file:
+        before = file.read()
+    try:
+        with open(URING, "w") as file:
+            file.write("Y")
+        yield
+    finally:
+        with open(URING, "w") as file:
+            file.write(before)
 
 
 @contextlib.contextmanager

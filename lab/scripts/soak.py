@@ -225,12 +225,13 @@ def main():
     parser.add_argument("--options", default="", help="more mount options")
     parser.add_argument("--megabytes", type=int, default=64, help="memory of the serving process")
     parser.add_argument("--workers", type=int, default=4, help="programs at a time")
+    parser.add_argument("--uring", action="store_true", help="offer io_uring to the mounts (Linux 6.14)")
     args = parser.parse_args()
     common.need_mounts("mke2fs", "e2fsck")
     failed = False
     memory = Memory(args.megabytes)
     try:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as place, common.offered(args.uring):
             print(f"{'':9} {'operations':>10} {'MiB max':>8} {'middle':>8} {'end':>8} {'files':>5} {'end':>5} {'checked':>8}")
             for mode in args.modes.split(","):
                 failed |= bool(soak(mode, args, memory, place))

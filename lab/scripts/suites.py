@@ -81,14 +81,22 @@ def mount_options(mode):
     return ",".join([first] + more)
 
 
+def through_uring(options):
+    """Whether these options ask for FUSE over io_uring by name: then the kernel offers it."""
+    return "uring=auto" in options.split(",")
+
+
 @contextlib.contextmanager
 def on(kind, program, options, image, directory):
-    """The image mounted: by the kernel for `ext4`, else by the program."""
-    call(*(["mount", "-o", "loop", image, directory] if kind == "ext4" else [program, "mount", "-o", options, image, directory]))
-    try:
-        yield
-    finally:
-        call(*(["umount", directory] if kind == "ext4" else [program, "umount", directory]))
+    """The image mounted: by the kernel for `ext4`, else by the program, and through io_uring where the options name it."""
+    with common.offered(through_uring(options)):
+        call(*(["mount", "-o", "loop", image, directory] if kind == "ext4" else [program, "mount", "-o", options, image, directory]))
+        try:
+            if through_uring(options) and "through io_uring" not in call(program, "status", directory):
+                raise Failed(f"a mount with {options} does not use io_uring")
+            yield
+        finally:
+            call(*(["umount", directory] if kind == "ext4" else [program, "umount", directory]))
 
 
 def expectations(name):
@@ -171,12 +179,12 @@ def pjdfstest(args):
 Result = collections.namedtuple("Result", "what seconds note")
 
 
-def quick(checkout, low=0, high=99999):
+def group(checkout, name, low=0, high=99999):
     tests = []
     with open(os.path.join(checkout, "tests", "generic", "group.list"), encoding="utf-8") as text:
         for line in text:
             words = line.split()
-            if words and words[0].isdigit() and "quick" in words[1:] and low <= int(words[0]) <= high:
+            if words and words[0].isdigit() and name in words[1:] and low <= int(words[0]) <= high:
                 tests.append(f"generic/{words[0]}")
     return tests
 
@@ -185,8 +193,8 @@ def chosen(checkout, words):
     tests = []
     for word in words:
         part = re.fullmatch(r"(\d+)-(\d+)", word)
-        tests += quick(checkout, int(part[1]), int(part[2])) if part else [word]
-    return tests or quick(checkout)
+        tests += group(checkout, "quick", int(part[1]), int(part[2])) if part else [word]
+    return tests or group(checkout, "quick")
 
 
 class Place:
@@ -215,8 +223,8 @@ class Place:
         return dict(found, PATH=with_df(os.path.dirname(self.results), "fuse"), FSTYP="fuse", FUSE_SUBTYP=".syncline",
                     MOUNT_OPTIONS=f"-o {self.options}", TEST_FS_MOUNT_OPTS=f"-o {self.options}")
 
-    def leave(self):
-        """Unmounts and detaches; gives the complaints of e2fsck."""
+    def leave(self, shut_down=False):
+        """Unmounts and detaches; gives the complaints of e2fsck. What was shut down has a log to replay, as on ext4."""
         for path in reversed(self.dirs):
             while os.path.ismount(path):
                 subprocess.run(["umount", path], check=False, stderr=subprocess.DEVNULL)
@@ -226,11 +234,21 @@ class Place:
             call("losetup", "-d", loop)
         self.loops = []
         # On ext4 the suite judges by itself, and wipes scratch devices that a test does not use.
-        said = [judge(image) for image in self.images if self.kind != "ext4"]
+        if self.kind == "ext4":
+            return ""
+        for image in self.images if shut_down else []:
+            subprocess.run(["e2fsck", "-y", "-E", "journal_only", image], check=False, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+        said = [judge(image) for image in self.images]
         return "; ".join(filter(None, said))
 
 
 def tested(test, place, checkout, seconds_max):
+    with common.offered(through_uring(place.options)):
+        return judged(test, place, checkout, seconds_max)
+
+
+def judged(test, place, checkout, seconds_max):
     child = subprocess.Popen(["./check", test] if place.kind == "ext4" else ["./check", "-fuse", test], cwd=checkout,
                              env=place.environment(checkout), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, start_new_session=True)
@@ -244,9 +262,9 @@ def tested(test, place, checkout, seconds_max):
     line = next((line for line in out.splitlines() if line.startswith(test + " ")), "")
     took = re.findall(r"(\d+)s", line)
     seconds = int(took[-1]) if took else 0
-    judged = place.leave()
-    if judged:
-        return Result("failed", seconds, f"e2fsck: {judged}")
+    said = place.leave(shut_down=test in group(checkout, "shutdown"))
+    if said:
+        return Result("failed", seconds, f"e2fsck: {said}")
     if "[not run]" in line:
         return Result("not run", seconds, line.split("[not run]")[1].strip())
     if "[expunged]" in line:
@@ -300,7 +318,9 @@ def xfstests(args):
         mounts = []
         for mode in args.modes.split(","):
             options = ",".join(filter(None, ["allow_other,allow_suid,allow_dev", mount_options(mode), args.options]))
-            mounts.append(Place(mode, options, base, args.megabytes))
+            place = Place(mode, options, base, args.megabytes)
+            with on(mode, args.syncline, options, place.images[0], place.dirs[0]):
+                mounts.append(place)
         places = [ext4] + mounts if ext4 else mounts
         print(f"{'test':12} " + " ".join(f"{place.kind:>14}" for place in places), flush=True)
         try:
@@ -492,7 +512,8 @@ def main():
     for name in ("pjdfstest", "xfstests"):
         found = suite(name, "syncline", "checkout")
         found.add_argument("--modes", default="eager" if name == "xfstests" else "eager,ordered",
-                           help="values of sync=, packed, periodic-packed; +OPTION adds to one; ext4 alone: none")
+                           help="values of sync=, packed, periodic-packed; +OPTION adds to one, +uring=auto has the kernel offer io_uring; "
+                                "ext4 alone: none")
         found.add_argument("--options", default="", help="more mount options")
         found.add_argument("--alone", action="store_true", help="mounts only, no ext4 beside them")
     suites.choices["pjdfstest"].add_argument("--only", default="", help="files whose path has this in it")

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use crate::evaluate::{PAGE_BYTES, PageGather, PageTrace};
+use crate::evaluate::{DenseAddresses, PAGE_BYTES, PageGather, PageTrace};
 use crate::replay::ReplayTrace;
 use crate::trace::{Names, Op, Record, Sink, TraceKind};
 use rand::{RngCore, SeedableRng};
@@ -107,6 +107,29 @@ impl Mix {
 
     /// The accesses, from a seed.
     pub fn pages(&self, seed: u64) -> Result<PageTrace> {
+        let mut gather = PageGather::new(TraceKind::Block);
+        for record in self.records(seed)? {
+            gather.record(&Names::default(), &record)?;
+        }
+        gather.finish()
+    }
+
+    /// The accesses as block requests of one page, from a seed. Programs lie one after the other,
+    /// without the room between them.
+    pub fn records(&self, seed: u64) -> Result<impl Iterator<Item = Record>> {
+        let mut accesses = Vec::new();
+        self.play(seed, |offset_bytes, write| accesses.push((offset_bytes, write)))?;
+        let mut dense = DenseAddresses::default();
+        accesses.iter().for_each(|(offset_bytes, _)| dense.touch(*offset_bytes, PAGE_BYTES));
+        dense.sort();
+        Ok(accesses.into_iter().map(move |(offset_bytes, write)| {
+            let op = if write { Op::Write } else { Op::Read };
+            Record::new(0, op).range(dense.byte(offset_bytes), PAGE_BYTES)
+        }))
+    }
+
+    /// Gives the offset in bytes of each page that is accessed, and whether it is written.
+    fn play(&self, seed: u64, mut access: impl FnMut(u64, bool)) -> Result<()> {
         let shipped = ReplayTrace::shipped()?;
         let named = shipped.iter().filter(|trace| self.programs.contains(&trace.name.as_str()));
         let mut programs = named
@@ -114,8 +137,7 @@ impl Mix {
             .map(|(number, trace)| Program::new(number as u64, trace))
             .collect::<Result<Vec<_>>>()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut gather = PageGather::new(TraceKind::Block);
-        let (names, mut places) = (Names::default(), HashMap::new());
+        let mut places = HashMap::new();
         let (mut reads, mut writes) = (0, 0);
         while reads < self.reads || writes < self.writes {
             let program = self.choose(&mut programs, &mut rng, reads, writes);
@@ -129,15 +151,10 @@ impl Mix {
                 *count += 1;
                 let next = places.len() as u64;
                 let base = *places.entry(object).or_insert(next) * FILE_BYTES;
-                let op = if write { Op::Write } else { Op::Read };
-                let record = Record::new(0, op).range(base + page * PAGE_BYTES, PAGE_BYTES);
-                gather.record(&names, &record)?;
+                access(base + page * PAGE_BYTES, write);
             }
         }
-        let mut pages = gather.finish()?;
-        // Programs lie one after the other, without the room between them.
-        pages.make_dense();
-        Ok(pages)
+        Ok(())
     }
 
     /// A program for the next session: of three drawn by length the one that brings what is

@@ -12,6 +12,9 @@ use std::process::Stdio;
 use crate::support;
 use crate::support::{done, file, refused, run, scratch};
 use serde_json::Value;
+use syncline_cache::WriteBack;
+use syncline_lab::evaluate::{Configuration, Evaluation};
+use syncline_lab::reproduce::Mix;
 use syncline_lab::trace::{NameId, Op, Origin, Record, TraceReader};
 
 const SPC: &str = "0,8,4096,W,0.5\n0,16,4096,W,0.6\n0,8,4096,R,1.5\n";
@@ -229,4 +232,27 @@ fn block_requests_get_files_and_processes_of_the_calls() {
     let said = refused(2, &["trace", "join", &blocks, &calls, "-o", &out]);
     assert!(said.contains("block trace; give the syscall trace first"), "{said}");
     assert!(!Path::new(&out).exists());
+}
+
+#[test]
+fn a_mix_is_a_trace_with_the_counts_of_the_paper() {
+    let dir = scratch();
+    let path = dir.path().join("w1.trace");
+    let said = done(&args(&["trace", "mix", "w1", "-o"], &[&path]));
+    assert_eq!(said, "23666 page reads and 47350 page writes\n");
+    let words = ["cache", "--policy=lru", "--size=4M", "--json=-", "--trace"];
+    let found: Value = serde_json::from_str(&done(&args(&words, &[&path]))).unwrap();
+    // As the rows of `reproduce` take it from memory.
+    let pages = Mix::by_name("w1").unwrap().pages(1).unwrap();
+    let policy = syncline_cache::entry("lru").unwrap();
+    let write_back = WriteBack::Lazy;
+    let configuration = Configuration { policy, pages: 1024, write_back, fsync: false };
+    let evaluation = Evaluation { trace: &pages, next_uses: &[], merge_pages: 1 };
+    let counts = evaluation.run(&configuration, None, &mut |_| true).unwrap().unwrap().counts;
+    let run = &found["runs"][0];
+    assert_eq!([&run["hits"], &run["write_runs"]], [counts.hits, counts.write_runs], "{run}");
+    let none = dir.path().join("w4.trace");
+    let said = refused(2, &args(&["trace", "mix", "w4", "-o"], &[&none]));
+    assert!(said.contains("w1, w2, w3"), "{said}");
+    assert!(!none.exists());
 }

@@ -115,6 +115,10 @@ pub const EXAMPLES: crate::help::Examples = &[
             "a capture of an earlier version: which file and process each request is for",
         ]],
     ),
+    (
+        "trace mix",
+        &[["syncline-lab trace mix w3 -o w3.trace", "then `syncline-lab cache --trace w3.trace`"]],
+    ),
     ("trace hot", &[["syncline-lab trace hot app.trace", "files that are updated in place"]]),
     (
         "trace record",

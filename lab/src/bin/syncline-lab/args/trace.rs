@@ -24,6 +24,7 @@ pub enum TraceCommand {
     Import(TraceImport),
     Export(TraceExport),
     Join(TraceJoin),
+    Mix(TraceMix),
     Stat(TraceStat),
     Hot(TraceHot),
     Record(TraceRecord),
@@ -153,6 +154,24 @@ pub struct TraceJoin {
     #[arg(value_name = "BLOCKS")]
     pub blocks: PathBuf,
     /// The file to write: the block requests with names.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Make a trace of a workload of the informed-storage paper from the captured programs.
+///
+/// The traces of the paper are not public. Sessions of programs that ship with Syncline follow each
+/// other until the pages read and written are as many as in the paper's Table 7. The trace is
+/// before the cache, one record for each page of 4096 bytes.
+#[derive(Debug, Args)]
+pub struct TraceMix {
+    /// w1 (web browsing), w2 (a film that is downloaded), w3 (several programs in turn).
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+    /// Seed of the order of the sessions.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The trace file to write.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `trace`: import, export, join, stat, hot files, record and watch of traces.
+//! `trace`: import, export, join, mix, stat, hot files, record and watch of traces.
 //!
 //! Each command has a file. Output files are complete or not there, also after Ctrl-C.
 
@@ -7,6 +7,7 @@ pub(crate) mod files;
 mod hot;
 mod import;
 mod join;
+mod mix;
 mod partition;
 mod record;
 mod stat;
@@ -23,6 +24,7 @@ pub(crate) fn run(command: &TraceCommand) -> Result<()> {
         TraceCommand::Import(args) => import::run(args),
         TraceCommand::Export(args) => export::run(args),
         TraceCommand::Join(args) => join::run(args),
+        TraceCommand::Mix(args) => mix::run(args),
         TraceCommand::Stat(args) => stat::run(args),
         TraceCommand::Hot(args) => hot::run(args),
         TraceCommand::Record(args) => record::run(args),
