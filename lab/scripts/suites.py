@@ -5,11 +5,12 @@
         pjd/pjdfstest (C and shell). Each file of tests gets a new image, which `e2fsck -fn` judges afterwards. One table; exit code 1
         if an assertion fails on a mount that is not in suites/pjdfstest.expected. Needs autoconf, automake, gcc, make, openssl.
     suites.py xfstests SYNCLINE CHECKOUT [TEST ...] [--modes eager,ordered] [--options log=packed]
-        kdave/xfstests (FSTYP=fuse). Without TESTs: the group `quick` of generic; NNN-NNN is the part of it with these numbers. Each test
-        runs alone, on the test image of its run and on a new scratch image; `e2fsck -fn` judges both afterwards. One line a test, with
-        seconds; exit code 1 if a test that ext4 passes fails on a mount and is not in suites/xfstests.expected. On Debian: apt install
-        xfsprogs xfslibs-dev automake libtool-bin autoconf gettext uuid-dev libacl1-dev libattr1-dev libaio-dev libcap-dev libgdbm-dev
-        liburing-dev attr acl bc gawk dbench psmisc quota; and users: useradd -m fsgqa; useradd fsgqa2; useradd 123456-fsgqa.
+        kdave/xfstests (FSTYP=fuse). TEST: generic/NNN, a group of generic, or NNN-NNN, the part of the group `quick` with these numbers,
+        which is what runs without TESTs. Each test runs alone, on the test image of its run and on a new scratch image; `e2fsck -fn`
+        judges both afterwards. One line a test, with seconds; exit code 1 if a test that ext4 passes fails on a mount and is not in
+        suites/xfstests.expected. On Debian: apt install xfsprogs xfslibs-dev automake libtool-bin autoconf gettext uuid-dev
+        libacl1-dev libattr1-dev libaio-dev libcap-dev libgdbm-dev liburing-dev attr acl bc gawk dbench psmisc quota; and users:
+        useradd -m fsgqa; useradd fsgqa2; useradd 123456-fsgqa.
     suites.py loads SYNCLINE CHECKOUT [--rounds N]
         the loads of those tests of kdave/xfstests that take long on a mount, by the suite's programs and xfs_io, on a new image of each
         kind in turn; the median counts. One line a load and kind: milliseconds, and how many times those of ext4.
@@ -132,7 +133,7 @@ def assertions(file, directory, environment):
 
 def pjdfstest(args):
     if not os.path.exists(os.path.join(args.checkout, "pjdfstest")):
-        for command in (["autoreconf", "-ifs"], ["./configure"], ["make", "pjdfstest"]):
+        for command in (["autoreconf", "-ifs"], ["sh", "configure"], ["make", "pjdfstest"]):
             call(*command, cwd=args.checkout)
     root = pathlib.Path(args.checkout, "tests")
     files = sorted(str(path) for path in root.rglob("*.t") if args.only in str(path))
@@ -191,10 +192,13 @@ def group(checkout, name, low=0, high=99999):
 
 def chosen(checkout, words):
     tests = []
-    for word in words:
+    for word in words or ["quick"]:
         part = re.fullmatch(r"(\d+)-(\d+)", word)
-        tests += group(checkout, "quick", int(part[1]), int(part[2])) if part else [word]
-    return tests or group(checkout, "quick")
+        if part:
+            tests += group(checkout, "quick", int(part[1]), int(part[2]))
+        else:
+            tests += [word] if "/" in word else group(checkout, word)
+    return tests
 
 
 class Place:

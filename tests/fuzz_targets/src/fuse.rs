@@ -138,7 +138,10 @@ const ROWS: &[(u32, &[Field])] = &[
     (46, &[Handle, Size, Word, Pad]),
     (47, &[Handle, Size, Node, Handle, Size, Size, Size]),
 ];
-/// Of them the most usual, which every second request is: lookups, files made, opened, read,
+/// Requests that came later, by rare numbers: what was found before is found by the same input.
+const LATER: &[(u32, &[Field])] =
+    &[(51, &[Word, Mode, Word, Pad, Name]), (52, &[Word, Pad, Handle, Word, Word])];
+/// Of [`ROWS`] the most usual, which every second request is: lookups, files made, opened, read,
 /// written, changed, removed, forgotten.
 const USUAL: [u32; 16] = [1, 2, 4, 8, 9, 10, 12, 13, 14, 15, 16, 18, 20, 35, 39, 43];
 
@@ -258,8 +261,11 @@ impl Kernel {
             return;
         }
         let usual = USUAL[nr % USUAL.len()];
-        let mut rows = ROWS.iter().filter(|(opcode, _)| kind % 2 == 1 || *opcode == usual);
-        let row = if kind % 2 == 1 { rows.nth(nr % ROWS.len()) } else { rows.next() };
+        let row = match kind % 2 {
+            1 if nr >= 248 => LATER.get(nr % LATER.len()),
+            1 => ROWS.get(nr % ROWS.len()),
+            _ => ROWS.iter().find(|(opcode, _)| *opcode == usual),
+        };
         let (opcode, fields) = row.expect("a row of the table");
         let body = self.body(fields, bytes);
         self.exchange((*opcode, node, ids), &body);
@@ -341,7 +347,7 @@ impl Kernel {
         let (node, handle) = match opcode {
             1 | 6 | 8 | 9 | 13 => (body.get(..8), None),
             14 | 27 => (None, body.get(..8)),
-            35 => (body.get(..8), body.get(ENTRY_BYTES..ENTRY_BYTES + 8)),
+            35 | 51 => (body.get(..8), body.get(ENTRY_BYTES..ENTRY_BYTES + 8)),
             _ => return,
         };
         for (known, new) in [(&mut self.nodes, node), (&mut self.handles, handle)] {

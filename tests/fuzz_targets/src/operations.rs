@@ -116,9 +116,11 @@ impl Program<'_> {
     }
 
     fn names(&mut self, bytes: &mut Bytes<'_>) -> Result<()> {
-        let (volume, what) = (self.volume, bytes.u8() % 10);
+        let (volume, nr) = (self.volume, bytes.u8());
         let (dir, name) = (self.inode(bytes), Self::name(bytes));
+        let what = nr % 10;
         let made = match what {
+            _ if nr >= 250 => volume.tmpfile(&dir, &Self::create(bytes), nr % 2 == 0)?,
             0 => volume.create(&dir, name, &Self::create(bytes))?,
             1 => volume.mkdir(&dir, name, &Self::create(bytes))?,
             2 => volume.mknod(&dir, name, &Self::create(bytes), bytes.size())?,
