@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use syncline_fuse::STATUS_XATTR;
 
-use super::umount::is_deleted;
+use super::umount::{is_deleted, is_device};
 use crate::args::Status;
 use crate::error::{Failure, Result, plain};
 use crate::format::Out;
@@ -27,11 +27,13 @@ pub(crate) fn run(args: &Status) -> Result<()> {
     out.flush()?;
     let image = document.pointer("/image").and_then(Value::as_str).map(Path::new);
     if let Some(image) = image.filter(|image| image.is_absolute() && is_deleted(image)) {
-        crate::complain(&format!(
-            "{}: deleted or moved while it is mounted: if deleted, all of it is gone after the \
-             unmount; copy its files",
-            image.display()
-        ));
+        let text = if is_device(image) {
+            "pulled out while it is mounted; copy the files that can still be read, then unmount"
+        } else {
+            "deleted or moved while it is mounted: if deleted, all of it is gone after the \
+             unmount; copy its files"
+        };
+        crate::complain(&format!("{}: {text}", image.display()));
     }
     Ok(())
 }

@@ -74,9 +74,7 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let is_deleted = entry.is_trusted() && is_deleted(&entry.source);
     unmount(&dir, args.lazy)?;
     if is_deleted {
-        // Images may be in /dev/shm.
-        let is_device = entry.source.starts_with("/dev") && !entry.source.starts_with("/dev/shm");
-        let text = if is_device {
+        let text = if is_device(&entry.source) {
             "the device was pulled out while it was mounted; what was not synced before is lost"
         } else {
             "deleted or moved while it was mounted: if deleted, what was written is gone"
@@ -115,6 +113,11 @@ fn image_of(entry: &MountEntry) -> Option<File> {
 /// True if no file has this name any more.
 pub(super) fn is_deleted(image: &Path) -> bool {
     std::fs::symlink_metadata(image).is_err_and(|err| err.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// True if the name is that of a device; images may be in /dev/shm.
+pub(super) fn is_device(image: &Path) -> bool {
+    image.starts_with("/dev") && !image.starts_with("/dev/shm")
 }
 
 /// Waits for the process that serves it, if the unmount was the last.

@@ -10,10 +10,10 @@ use std::path::Path;
 use crate::support;
 use crate::support::mounted::Mounted;
 use crate::support::{done, refused, run};
-use rustix::fs::XattrFlags;
+use rustix::fs::{FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 use syncline_device::{FileDevice, FileOptions};
-use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
+use syncline_testkit::{ImageSpec, LoopDevice, Need, TempImage, e2fsck_clean, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
@@ -296,7 +296,7 @@ fn a_write_protected_device_is_mounted_read_only_or_not_at_all() {
     }
     let (image, scratch) = (image(), support::scratch());
     let before = image.bytes();
-    let device = syncline_testkit::LoopDevice::attach_read_only(image.path()).unwrap();
+    let device = LoopDevice::attach_read_only(image.path()).unwrap();
     let (node, dir) = (device.node().as_os_str(), scratch.path().as_os_str());
     let said = refused(1, &[OsStr::new("mount"), node, dir]);
     assert!(said.contains("-o ro"), "{said}");
@@ -324,7 +324,7 @@ fn a_log_to_replay_is_replayed_for_readers_and_in_memory_where_nothing_may_be_wr
         done(&[OsStr::new("umount"), dir.as_os_str()]);
         ran.err
     };
-    let device = syncline_testkit::LoopDevice::attach_read_only(image.path()).unwrap();
+    let device = LoopDevice::attach_read_only(image.path()).unwrap();
     assert!(mounted(device.node(), "ro").contains("in memory only"));
     assert!(mounted(device.node(), "ro").contains("in memory only"), "and again");
     drop(device);
@@ -492,6 +492,29 @@ fn an_image_that_was_deleted_is_told() {
         ended.code == 0 && ended.err.contains("m.img: deleted or moved while it was"),
         "{ended:?}"
     );
+}
+
+#[test]
+fn a_device_that_was_pulled_out_is_told() {
+    let needs = [Need::Fuse, Need::E2fsck, Need::Root, Need::Loop];
+    if !require("a_device_that_was_pulled_out_is_told", &needs) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let attached = LoopDevice::attach(image.path()).unwrap();
+    // A name of its own, which goes as that of a card does.
+    let node = format!("/dev/syncline-test-{}", std::process::id());
+    let number = fs::metadata(attached.node()).unwrap().rdev();
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &node, FileType::BlockDevice, mode, number).unwrap();
+    let dir = scratch.path().display().to_string();
+    let mounted = run(&["mount", &node, &dir]);
+    fs::remove_file(&node).unwrap();
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    let shown = run(&["status", &dir]);
+    assert!(shown.code == 0 && shown.err.contains("pulled out while it is mounted"), "{shown:?}");
+    let ended = run(&["umount", &dir]);
+    assert!(ended.code == 0 && ended.err.contains("pulled out while it was mounted"), "{ended:?}");
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn packed_directories_and_orphans() {
     packed_test(name, &small(1024), workloads::directory_growth);
     packed_test(name, &small(1024), workloads::allocated_ahead);
     packed_test(name, &small(1024), workloads::orphans);
+    packed_test(name, &small(4096), workloads::first_names);
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn periodic_directories_and_orphans() {
     periodic_test(name, &small(1024), workloads::directory_growth);
     periodic_test(name, &small(1024), workloads::allocated_ahead);
     periodic_test(name, &small(1024), workloads::orphans);
+    periodic_test(name, &small(4096), workloads::first_names);
 }
 
 #[test]
