@@ -135,7 +135,8 @@ def pjdfstest(args):
     if not os.path.exists(os.path.join(args.checkout, "pjdfstest")):
         for command in (["autoreconf", "-ifs"], ["sh", "configure"], ["make", "pjdfstest"]):
             call(*command, cwd=args.checkout)
-    root = pathlib.Path(args.checkout, "tests")
+    # The tests run in another directory.
+    root = pathlib.Path(args.checkout, "tests").resolve()
     files = sorted(str(path) for path in root.rglob("*.t") if args.only in str(path))
     if not files:
         raise Failed(f"{root}: no tests; give a checkout of pjd/pjdfstest")
@@ -162,6 +163,8 @@ def pjdfstest(args):
             judged = {file: said for file, (_, _, _, said) in results.items() if said}
             new = [name for name in failed if name not in known]
             passed = sum(len(good) for good, _, _, _ in results.values())
+            if not passed:
+                raise Failed(f"{kind}: no test of {root} ran")
             todo = sum(len(tried) for _, _, tried, _ in results.values())
             print(f"{kind:15} {passed:7} {len(failed):7} {len(failed) - len(new):6} {todo:5}  "
                   f"{'clean' if not judged else f'{len(judged)} not clean'}", flush=True)
