@@ -101,9 +101,21 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        let name = self.node.file_name().unwrap_or_default().to_string_lossy();
+        let backing = || std::fs::read(format!("/sys/block/{name}/loop/backing_file")).ok();
+        let before = backing();
         if let Err(error) = run("losetup", &["-d".as_ref(), self.node.as_os_str()]) {
             eprintln!("a loop device stays attached: {error}");
+            return;
         }
+        // A program that looks at the device at this moment keeps it attached until it closes it.
+        for _ in 0..UNMOUNT_TRIES_MAX {
+            if before.is_none() || backing() != before {
+                return;
+            }
+            std::thread::sleep(UNMOUNT_PAUSE);
+        }
+        eprintln!("a loop device stays attached: {} is in use", self.node.display());
     }
 }
 

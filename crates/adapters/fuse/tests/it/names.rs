@@ -10,7 +10,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
-use syncline_testkit::{Need, require};
+use syncline_testkit::{Need, require, skip};
 
 use crate::mounted::Mounted;
 use crate::{NEEDS, errno, image};
@@ -166,9 +166,22 @@ fn attributes() {
     m.unmount_clean();
 }
 
+/// False, and a skip of the test, on a kernel that does not ask FUSE for what it tests.
+fn since(test: &str, major: u32, minor: u32) -> bool {
+    let known = rustix::system::uname();
+    let release = known.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let runs = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor);
+    if !runs {
+        skip(test, &format!("needs Linux {major}.{minor}"));
+    }
+    runs
+}
+
 #[test]
 fn a_file_without_a_name_gets_one_from_the_program_that_has_it_open() {
-    if !require("a_file_without_a_name_gets_one_from_the_program_that_has_it_open", &NEEDS) {
+    let test = "a_file_without_a_name_gets_one_from_the_program_that_has_it_open";
+    if !require(test, &NEEDS) || !since(test, 6, 2) {
         return;
     }
     let mut m = Mounted::new(image(), "");
@@ -203,7 +216,8 @@ fn a_file_without_a_name_gets_one_from_the_program_that_has_it_open() {
 
 #[test]
 fn the_time_of_birth_is_that_of_the_inode() {
-    if !require("the_time_of_birth_is_that_of_the_inode", &NEEDS) {
+    let test = "the_time_of_birth_is_that_of_the_inode";
+    if !require(test, &NEEDS) || !since(test, 6, 6) {
         return;
     }
     let mut m = Mounted::new(image(), "");
