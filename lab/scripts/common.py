@@ -183,8 +183,11 @@ def offered(uring):
     if not uring:
         yield
         return
-    with open(URING) as file:
-        before = file.read()
+    try:
+        with open(URING) as file:
+            before = file.read()
+    except FileNotFoundError:
+        raise Missing(f"{URING}: this kernel has no FUSE over io_uring; it needs Linux 6.14") from None
     try:
         with open(URING, "w") as file:
             file.write("Y")

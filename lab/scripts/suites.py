@@ -200,7 +200,10 @@ def chosen(checkout, words):
         if part:
             tests += group(checkout, "quick", int(part[1]), int(part[2]))
         else:
-            tests += [word] if "/" in word else group(checkout, word)
+            found = [word] if "/" in word else group(checkout, word)
+            if not found:
+                raise Failed(f"{word}: no group of generic; give one of {checkout}/tests/generic/group.list")
+            tests += found
     return tests
 
 
